@@ -10,7 +10,7 @@ from inspect import cleandoc
 import click
 
 from paramtool.cli._help import BREAK
-from paramtool.cli.main import COMMANDS, EXAMPLES, cli
+from paramtool.cli.main import COMMANDS, cli
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "commands.md")
 GUIDES = {
@@ -73,10 +73,10 @@ def document() -> str:
 def _contents() -> Iterator[str]:
     """Every command in a row, by what a person wants."""
     yield "| to | command | what it does |\n|---|---|---|\n"
-    wants = list(COMMANDS.items())
+    wants = [(name, want) for name, (want, *_) in COMMANDS.items()]
     for k, (name, want) in enumerate(wants):
         first = want if k == 0 or wants[k - 1][1] != want else ""
-        yield f"| {first} | [`{name}`](#{name}) | {EXAMPLES[name][0]} |\n"
+        yield f"| {first} | [`{name}`](#{name}) | {COMMANDS[name][1]} |\n"
 
 
 def _section(command: click.Command, context: click.Context, without: Iterable[tuple[str, str]]) -> Iterator[str]:

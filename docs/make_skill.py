@@ -10,7 +10,7 @@ import re
 
 import click
 
-from paramtool.cli.main import COMMANDS, EXAMPLES, cli
+from paramtool.cli.main import COMMANDS, cli
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PAGE = os.path.join(ROOT, "skills", "paramtool", "SKILL.md")
@@ -45,16 +45,16 @@ def document() -> str:
     """The whole file."""
     context = click.Context(cli)
     parts = [HEAD]
-    for want in dict.fromkeys(COMMANDS.values()):
+    for want in dict.fromkeys(want for want, *_ in COMMANDS.values()):
         parts.append(f"\n### {want.capitalize()}\n")
-        for name in (name for name, wish in COMMANDS.items() if wish == want):
-            what, _ = EXAMPLES[name]
+        for name in (name for name, said in COMMANDS.items() if said[0] == want):
+            what = COMMANDS[name][1]
             command = cli.get_command(context, name)
             assert command is not None and command.help is not None
             lines = [line.strip() for line in command.help.split("\n") if line.strip().startswith("$ ")]
             examples = "\n".join(line.removeprefix("$ ") for line in lines)
             parts.append(f"\n`{name}`: {what}.\n\n```\n{examples}\n```\n")
-    parts.append("\n`paramtool COMMAND --help` lists every flag.\n\n## Exit codes\n\n")
+    parts.append("\n`paramtool help COMMAND --all` lists every flag.\n\n## Exit codes\n\n")
     parts += (f"- {code}: {_short(meaning)}\n" for code, meaning in _exit_codes())
     return "".join(parts)
 

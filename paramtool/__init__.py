@@ -85,6 +85,14 @@ _MODULES = {
 }
 """{public module, an attribute without being imported by name: what pip installs for it}"""
 
+_LEADS = {
+    "load": "paramtool.load_file(path) gives {name: array}, and paramtool.torch.load_model(model, path) fills a model",
+    "load_model": "paramtool.torch.load_model(model, path) fills a model",
+    "open": "paramtool.read(path) describes a file, and paramtool.load_file(path) gives {name: array}",
+    "save": "paramtool.torch.save_file(tensors, path) writes tensors, and paramtool.torch.save_model a model",
+}
+"""{what people try: where it is}."""
+
 
 def __dir__() -> list[str]:
     """Everything public, imported or not: for completion and help."""
@@ -105,7 +113,9 @@ if not TYPE_CHECKING:  # type checkers read the names in __init__.pyi, and know 
             except ModuleNotFoundError as error:
                 text = f"paramtool.{name} needs {error.name}, which is not installed: pip install {_MODULES[name]}"
                 raise AttributeError(text) from None
-        raise AttributeError(f"module 'paramtool' has no attribute {name!r}", name=name, obj=import_module("paramtool"))
+        lead = f"; {_LEADS[name]}" if name in _LEADS else ""
+        text = f"module 'paramtool' has no attribute {name!r}{lead}"
+        raise AttributeError(text, name=name, obj=import_module("paramtool"))
 
 
 def variants(

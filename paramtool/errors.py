@@ -167,7 +167,8 @@ class ParamtoolError(Exception):
         return str(self.args[0])
 
     def __str__(self) -> str:
-        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+        """What Python shows: flags of the command line are keywords there."""
+        return with_keywords(f"{self.message}\nhint: {self.hint}" if self.hint else self.message)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold the finished message: the arguments of subclasses are not needed again."""
@@ -185,6 +186,29 @@ class ParamtoolError(Exception):
         """The same error about a place in a file of text, which is in front of its message."""
         self.place = path, line, column
         return self.located(":".join([path, *(str(number) for number in (line, column) if number)]))
+
+
+KEYWORDS = {"o": "output", "from": "source", "to": "target", "layout": "target"}
+"""{a flag: the keyword of Python}, where they are not called alike."""
+FLAGS = (
+    r"`[^`]*`|paramtool [a-z].*|"
+    r"""(?:--(no-)?|-(?=o\b))([a-z][a-z-]*)(?:[ =]([A-Z][A-Z.=|,]*\b|'[^']*'|"[^"]*"|[\w/-]*[.][\w./-]+))?"""
+)
+
+
+def with_keywords(text: str) -> str:
+    """A text whose flags are keywords as in Python, but for those of commands to type.
+
+    >>> with_keywords("--config PATH gives another, --skip-unsupported leaves it out: paramtool inspect a --tree")
+    'config=PATH gives another, skip_unsupported leaves it out: paramtool inspect a --tree'
+    """
+    import re
+
+    def keyword(found: re.Match[str]) -> str:
+        name, value = found[2], found[3] or ("False" if found[1] else "")
+        return f"{KEYWORDS.get(name, name.replace('-', '_'))}{value and f'={value}'}" if name else found[0]
+
+    return re.sub(FLAGS, keyword, text)
 
 
 def _remade(kind: type[E], args: tuple[Any, ...]) -> E:

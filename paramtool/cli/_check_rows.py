@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from paramtool.cli import _display
 from paramtool.cli._render import Row
 from paramtool.cli._streams import quoted
-from paramtool.cli._table import whole
 from paramtool.cli._text import NEXT
 from paramtool.commands.check.report import Checked
 from paramtool.errors import MAX_LISTED, ParamtoolError, plural, some
@@ -24,26 +23,23 @@ def rows(found: Checked) -> Iterator[Row]:
     """What was used, the findings of each file, what the rules assume, the counts, and what comes next."""
     used = [("lock", found.lock), ("configuration", found.config)]
     if texts := [f"{word} {path}" for word, path in used if path]:
-        yield ("checked by", whole(", ".join(texts)))
+        yield ("checked by", ", ".join(texts))
     yield from _findings(found.general)
     for file in found.files:
         yield from _findings(file.findings)
-        yield from (("note", whole(f"{file.path}: {text}")) for text in file.notes)
-        if file.error is not None:
-            how = "not checked to the end" if file.findings else "not checked"
-            yield ("file", whole(file.path), f"{how}: error with exit code {file.error.exit_code}")
+        yield from (("note", f"{file.path}: {text}") for text in file.notes)
     yield ("verdict", f"{found.summary}, exit code {found.exit_code}" if found.exit_code else found.summary)
     # What a person does next: lock what passes, or look at what does not.
     if found.exit_code == 0 and not found.lock and found.files:
         paths = " ".join(quoted(file.path) for file in found.files[:4])
-        yield (NEXT, whole(f"paramtool lock {paths}{' ...' if len(found.files) > 4 else ''}"))
+        yield (NEXT, f"paramtool lock {paths}{' ...' if len(found.files) > 4 else ''}")
     elif failing := next((one for one in found.files if not one.error and any(f.fails for f in one.findings)), None):
-        yield (NEXT, whole(f"paramtool inspect {quoted(failing.path)}"))
+        yield (NEXT, f"paramtool inspect {quoted(failing.path)}")
 
 
 def of_error(error: ParamtoolError) -> Iterator[Row]:
     """Why nothing was checked."""
-    yield ("error", whole(error.message))
+    yield ("error", error.message)
     yield ("verdict", f"nothing checked, exit code {error.exit_code}")
 
 
@@ -65,13 +61,13 @@ def _findings(findings: Iterable[Finding]) -> Iterator[Row]:
             message = one.message if len(group) == 1 else _of_several(group)
             yield (
                 label(one),
-                whole(_where(one)),
+                _where(one),
                 f"{rule}: {message}",
                 (f"allowed {one.allowed}" if one.allowed else ""),
             )
         if more := sum(map(len, rows[most:])):
             one = rows[0][0]
-            yield (label(one), whole(_where(one)), f"{rule}: and {more} more; {LISTED}")
+            yield (label(one), _where(one), f"{rule}: and {more} more; {LISTED}")
 
 
 def _of_several(group: list[Finding]) -> str:

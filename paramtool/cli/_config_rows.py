@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paramtool.cli import _render
-from paramtool.cli._table import whole
 from paramtool.commands.config_ties import DeclaredTies, apart_text
 from paramtool.passes.config_ties.declared import BROKEN
 
@@ -29,7 +28,7 @@ SAYS = {True: "tied", False: "apart", None: "nothing"}
 def rows(found: DeclaredTies, many: int) -> Iterator[_render.Row]:
     """A head, and a row for each tie, those that do not hold first; of very many the first."""
     ties = sorted(found.rows, key=lambda row: row.result not in BROKEN)
-    yield ("config", whole(found.path), "config says", "file says", "result")
+    yield ("config", found.path, "config says", "file says", "result")
     for row in ties[:many]:
         names = " = ".join(row.tie.names[:many]) + (" = ..." if len(row.tie.names) > many else "")
         yield (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from paramtool.cli._table import whole
 from paramtool.commands.diff.diff import Diffed
 from paramtool.commands.diff.find_base import BaseFound
 from paramtool.errors import leading, plural
@@ -45,7 +44,7 @@ def rows(found: Diffed, *, stat: bool, rows: bool, strict: bool = False) -> Iter
     yield from (("objects", text.removeprefix("object ")) for text in found.objects)
     if strict or not stat:
         yield from (("metadata", text.removeprefix("metadata ")) for text in found.metadata)
-    yield "note", whole(f"read {size(found.nbytes_read)} in {found.seconds:.1f} s")
+    yield "note", f"read {size(found.nbytes_read)} in {found.seconds:.1f} s"
 
 
 def _tensors(found: Iterable[TensorDiff], rows: bool) -> Iterator[Row]:
@@ -131,7 +130,7 @@ def base_rows(found: BaseFound) -> Iterator[Row]:
     yield "verdict", found.answer
     for one in found.candidates:
         if one.why:
-            yield "candidate", whole(one.path), one.why
+            yield "candidate", one.path, one.why
             continue
         same = f"{one.same} of {plural(one.sampled, 'sampled tensor')} the same"
-        yield "candidate", whole(one.path), ", ".join([f"distance {one.distance:.3g}", same, *filter(None, [one.how])])
+        yield "candidate", one.path, ", ".join([f"distance {one.distance:.3g}", same, *filter(None, [one.how])])

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
-from paramtool.cli._table import whole
 from paramtool.cli._text import NEXT, came_along, plural, verify_line, weakest
 
 if TYPE_CHECKING:
@@ -22,18 +21,15 @@ def report(
     flag: Callable[[R], str],
 ) -> None:
     """Print what was done with each set; `flag` is what `verify` needs to know of one."""
-    _render.warn(*(text for one in found.members for text in one.warnings), *found.warnings)
-    if as_json:
-        _render.json_document(found)
-    else:
-        _render.rows(_rows(found, rows, flag))
+    warnings = (*(text for one in found.members for text in one.warnings), *found.warnings)
+    _render.report(found, as_json, _rows(found, rows, flag), warnings)
 
 
 def _rows(
     found: Each[R], rows: Callable[[R], Iterable[_render.Row]], flag: Callable[[R], str]
 ) -> Iterator[_render.Row]:
     what = "each" if found.written else "dry run"
-    yield (what, whole(f"{found.input} -> {found.output}"), f"{plural(len(found.members), 'set')} of weights")
+    yield (what, f"{found.input} -> {found.output}", f"{plural(len(found.members), 'set')} of weights")
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     for one in found.members:
@@ -41,4 +37,4 @@ def _rows(
     if found.written:
         flags = {flag(one) for one in found.members}
         lacks, keeps = (any(word in one for one in flags) for word in ("--subset", "--tensors-only"))
-        yield (NEXT, whole(verify_line(found.output, found.input, flag=weakest(lacks, not keeps), each=True)))
+        yield (NEXT, verify_line(found.output, found.input, flag=weakest(lacks, not keeps), each=True))

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from paramtool.cli import _render
 from paramtool.cli._display import most
 from paramtool.cli._options import physical
-from paramtool.cli._table import whole
 from paramtool.cli._text import NEXT, load_line, plural, size, verify_line, wrapped
 from paramtool.commands import dedup_many
 from paramtool.commands.dedup import DedupOptions
@@ -20,17 +19,13 @@ MANY = 8
 def run(inputs: Sequence[str], output: str, options: DedupOptions, share_renamed: bool, *, as_json: bool) -> None:
     """One call of the library, and its report."""
     found = dedup_many.dedup_family(inputs, output, options, share_renamed=share_renamed, progress=_render.progress)
-    _render.warn(*found.warnings)
-    if as_json:
-        _render.json_document(found)
-    else:
-        _render.rows(_rows(found))
+    _render.report(found, as_json, _rows(found), found.warnings)
 
 
 def _rows(found: Family) -> Iterator[_render.Row]:
     yield (
         "dedup" if found.written else "dry run",
-        whole(f"{plural(len(found.members), 'checkpoint')} -> {found.output}"),
+        f"{plural(len(found.members), 'checkpoint')} -> {found.output}",
     )
     for member in found.members[: most(MANY)]:
         shared = f"{size(member.shared_by_all)} shared by all, {size(member.shared_by_some)} by some"
@@ -58,8 +53,7 @@ def _rows(found: Family) -> Iterator[_render.Row]:
     elif found.renamed_nbytes:
         yield ("not done", f"{size(found.renamed_nbytes)} are equal under different names",
                "--share-renamed stores them once, for paramtool alone; config.json ties one folder only")  # fmt: skip
-    yield ("not done", "slices, transposes and casts of tensors were not searched for")
     if found.written:
         first = found.members[0]
-        yield ("load it", whole(load_line(first.folder, [f"{first.wrapper}weight"])), wrapped(first.wrapper))
-        yield (NEXT, whole(verify_line(first.folder, first.input, first.section)))
+        yield ("load it", load_line(first.folder, [f"{first.wrapper}weight"]), wrapped(first.wrapper))
+        yield (NEXT, verify_line(first.folder, first.input, first.section))

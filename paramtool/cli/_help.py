@@ -1,8 +1,11 @@
-"""A command whose help opens with its examples."""
+"""A command whose help opens with its examples, and fits a screen: what is asked for less often is in `help --all`."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from inspect import cleandoc
+from typing import Any
 
 import click
 
@@ -10,10 +13,21 @@ from paramtool.model.config import REPLACED
 
 BREAK = "\n\n\b\n"
 """The text before the examples in a command's docstring: click keeps the lines that follow."""
+ALL = "paramtool.all"
+"""The key of a context's `meta` that asks for every option."""
+SHARED = 4
+"""An option that as many commands have is described once, by `help options`."""
 
 
 class Command(click.Command):
-    """A command whose docstring ends with lines to type, `$ paramtool ...`; --help shows them first."""
+    """A command whose docstring ends with lines to type, `$ paramtool ...`; --help shows them first.
+
+    `common` names the options of a short help; the others, and `more`, are in the long one.
+    """
+
+    def __init__(self, *args: Any, common: str = "", more: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.common, self.more = common.split(), more
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As of click; a flag that was removed is answered with what replaces it."""
@@ -36,6 +50,38 @@ class Command(click.Command):
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_text(_parts(self.help)[0])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options that people ask for most, or all of them."""
+        every = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        shown = every if ALL in ctx.meta else [one for one in every if one.name in self.common] or every
+        write_options(formatter, "Options", shown, ctx)
+        if left := len(every) - len(shown):
+            formatter.write_paragraph()
+            formatter.write_text(f"{left} more: `paramtool help {ctx.info_name} --all`.")
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The exit codes; in the long help what else there is to know."""
+        super().format_epilog(ctx, formatter)
+        if ALL in ctx.meta and self.more:
+            formatter.write(self.more)
+
+
+def write_options(
+    formatter: click.HelpFormatter, title: str, options: Iterable[click.Option], ctx: click.Context
+) -> None:
+    """A section of options with what they do."""
+    records = [record for one in options if (record := one.get_help_record(ctx))]
+    with formatter.section(title):
+        formatter.write_dl(records)
+
+
+def shared(commands: Iterable[click.Command]) -> list[click.Option]:
+    """Options that many commands have, as the first of them describes each."""
+    every = [one for command in commands for one in command.params if isinstance(one, click.Option)]
+    many = Counter(one.name for one in every)
+    found = {one.name: one for one in reversed(every) if many[one.name] >= SHARED}
+    return sorted(found.values(), key=lambda one: -many[one.name])
 
 
 def _parts(text: str | None) -> tuple[str, str]:

@@ -7,8 +7,7 @@ from itertools import islice
 
 from paramtool.cli import _render
 from paramtool.cli._display import most
-from paramtool.cli._table import TableCell, brief, elidable, whole
-from paramtool.cli._text import count, evidence_in_short, exported, named, plural, quoted, size
+from paramtool.cli._text import count, evidence_in_short, named, plural, quoted, size
 from paramtool.commands.inspect import Inspection
 from paramtool.errors import UsageError, leading
 from paramtool.formats.policy import is_allowed, is_dangerous
@@ -24,6 +23,8 @@ ALL_LISTED = "--verbose and --json list them"
 MANY_OBJECTS = 40
 DIGEST_LENGTH = 12
 """Hexadecimal digits of a digest on a terminal."""
+ENOUGH = 0.95
+"""What dedup leaves of a file where it gains something; the rest can be the container's own."""
 MANY_BLOCKS = 4
 """How many fused blocks a report lists: each has many parts."""
 
@@ -39,7 +40,7 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
         f"{count(parameters)} parameter{'' if parameters == 1 else 's'}",
         ", ".join(checkpoint.dtypes()),
     ]
-    yield ("file", whole(found.path), " · ".join(fact for fact in facts if fact))
+    yield ("file", found.path, " · ".join(fact for fact in facts if fact))
     if checkpoint.producer:
         yield ("written by", checkpoint.producer)
     if cast := types_record.decode(found.path, checkpoint.metadata).cast:
@@ -84,7 +85,7 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
     for derived, how in list(found.graph.derived.items())[: most(MANY)]:
         view = found.graph.owners[derived]
         what = f"a cast of {how.window.storage}" if how.window else "one value"
-        yield ("calculated", elidable(derived), what, _geometry(view), "on load, by readers of the alias record")
+        yield ("calculated", derived, what, _geometry(view), "on load, by readers of the alias record")
     if (more := len(found.graph.derived) - most(MANY)) > 0:
         yield ("calculated", f"and {plural(more, 'more name')}")
     yield from _repeated(found)
@@ -129,10 +130,10 @@ def _shared(found: Inspection) -> Iterator[_render.Row]:
         if owner in graph.anonymous:
             yield (label, f"{plural(len(members), 'window')} on one span", _geometry(view), size(view.nbytes))
         else:
-            yield (label, elidable(named(owner)), _geometry(view), size(view.nbytes))
+            yield (label, named(owner), _geometry(view), size(view.nbytes))
         others = [member for member in members if member.name != owner]
         for member in others[: most(MANY)]:
-            yield ("", elidable(named(member.name), 2), _relation(member, owner, found))
+            yield ("", f"  {named(member.name)}", _relation(member, owner, found))
         if len(others) > most(MANY):
             yield ("", f"  and {plural(len(others) - most(MANY), 'more name')}")
     if len(shown_groups) > most(MANY):
@@ -158,7 +159,7 @@ def _equal(found: Inspection) -> Iterator[_render.Row]:
         first = found.graph.names[equal.names[0]].window
         constant = ", constant" if equal.constant else ""
         names = plural(len(equal.names) - 1, "name")
-        yield ("equal", elidable(named(equal.names[0])), _geometry(first), size(first.nbytes))
+        yield ("equal", named(equal.names[0]), _geometry(first), size(first.nbytes))
         yield ("", f"  {leading(equal.names[1:], show=named)}", f"{names}, equal bytes, separate memory{constant}")
     if found.equal and len(found.equal) > most(MANY):
         yield ("equal", f"and {plural(len(found.equal) - most(MANY), 'more group')}", ALL_LISTED)
@@ -177,7 +178,7 @@ def _repeated(found: Inspection) -> Iterator[_render.Row]:
         rounded = "" if match.lossless else ", rounded to nearest even"
         where = f"from element {match.window.offset} on" if match.relation == "slice" else ""
         what = f"{words[match.relation]} {match.owner}"
-        yield (match.relation, elidable(match.name), what, f"{_geometry(view)}{rounded}", where or size(view.nbytes))
+        yield (match.relation, match.name, what, f"{_geometry(view)}{rounded}", where or size(view.nbytes))
     if (more := len(found.content.matches) - most(MANY)) > 0:
         yield ("", f"and {more} more of these", ALL_LISTED)
     if constants := list(found.content.constants):
@@ -189,8 +190,8 @@ def _networks(found: Inspection) -> Iterator[_render.Row]:
     fused = {network.at for network in found.fused.values()}
     alone = [one for one in found.networks if one.at not in fused]
     for one in alone[: most(MANY)]:
-        words = brief(f"{one.spec} · {one.layout}", f"{one.spec}  {one.layout}, by {one.source}")
-        yield ("network", elidable(one.at or "(top)"), words)
+        words = _render.brief(f"{one.spec} · {one.layout}", f"{one.spec}  {one.layout}, by {one.source}")
+        yield ("network", one.at or "(top)", words)
     if (more := len(alone) - most(MANY)) > 0:
         yield ("network", f"and {plural(more, 'more network')}", ALL_LISTED)
 
@@ -204,7 +205,7 @@ def _parts(found: Inspection) -> Iterator[_render.Row]:
     yield from _seen_parts.rows(found.parts)
     undecided = {group.decides: group for group in found.parts.groups if group.decides}
     for decides, group in list(undecided.items())[: most(MANY)]:
-        yield ("decide", elidable(group.at), decides)
+        yield ("decide", group.at, decides)
 
 
 def _optimizers(found: Inspection) -> Iterator[_render.Row]:
@@ -221,7 +222,7 @@ def _tree(found: Inspection, depth: int | None) -> Iterator[_render.Row]:
     from paramtool.commands.tree import tree
 
     for level, node in tree(found).walk(depth):
-        label = TableCell("  " * level + (node.name or "(all)"), "name", node.path or "(all)")
+        label = _render.brief("  " * level + (node.name or "(all)"), node.path or "(all)")
         shared = leading([*node.shared.items()], 1, " = ".join)
         is_lowest = node.shared and not any(child.shared for child in node.children.values())
         yield (
@@ -251,10 +252,10 @@ def _fused_blocks(found: Inspection) -> Iterator[_render.Row]:
         yield ("fused", f"{plural(len(names), 'tensor')} on one buffer", f"{size(block.nbytes)}, {gaps}{tail}")
         if network is not None:
             what = f"{network.layout} order: {network.spec}"
-            proof = brief(f"{what} · {evidence_in_short(network.proof)}", f"{what}  {'; '.join(network.proof)}")
-            yield ("", elidable(network.at or "the network", 2), proof)
+            proof = _render.brief(f"{what} · {evidence_in_short(network.proof)}", f"{what}  {'; '.join(network.proof)}")
+            yield ("", f"  {network.at or 'the network'}", proof)
         for part, start, stop in block.parts[: most(MANY)]:
-            yield ("", elidable(part, 2), f"bytes {start}-{stop}")
+            yield ("", f"  {part}", f"bytes {start}-{stop}")
         if len(names) > most(MANY):
             yield ("", f"  and {len(names) - most(MANY)} more")
     if rest := blocks[most(MANY_BLOCKS) :]:
@@ -291,47 +292,34 @@ def _tensors(found: Inspection) -> Iterator[_render.Row]:
         match entry.value:
             case View() as view:
                 owner = found.graph.names[own].owner
-                on = "" if owner == own else elidable(f"on {named(owner)}")
-                yield ("tensor", elidable(named(own)), _geometry(view), size(view.nbytes), entry.role, on,
+                on = "" if owner == own else f"on {named(owner)}"
+                yield ("tensor", named(own), _geometry(view), size(view.nbytes), entry.role, on,
                        _digest(digests, own))  # fmt: skip
             case Compound(kind, parts, _):
-                yield ("tensor", elidable(named(own)), kind, "", entry.role)
+                yield ("tensor", named(own), kind, "", entry.role)
                 for label, view in parts.items():
                     part = f"{own}/{label}"
-                    yield ("part", elidable(part), _geometry(view), size(view.nbytes), "", "", _digest(digests, part))
+                    yield ("part", part, _geometry(view), size(view.nbytes), "", "", _digest(digests, part))
             case NoData(dtype, shape, why):
-                yield ("tensor", elidable(named(own)), f"{list(shape)} {dtype.name}", "no data", entry.role, why)
+                yield ("tensor", named(own), f"{list(shape)} {dtype.name}", "no data", entry.role, why)
             case Unreadable(needs):
-                yield ("tensor", elidable(named(own)), "unreadable", "", entry.role, f"needs {needs}")
+                yield ("tensor", named(own), "unreadable", "", entry.role, f"needs {needs}")
 
 
-def _digest(digests: Mapping[str, str], own: str) -> TableCell:
+def _digest(digests: Mapping[str, str], own: str) -> str:
     """The beginning of a digest on a terminal, in a pipe all of it."""
     digest = digests.get(own, "")
-    return TableCell(digest[:DIGEST_LENGTH], "name", digest)
+    return _render.brief(digest[:DIGEST_LENGTH], digest)
 
 
 def _next(found: Inspection) -> Iterator[_render.Row]:
-    """What was not searched for, and the command that fits the file best."""
-    if found.equal is None and found.checkpoint.entries:
-        yield ("not done", "equal bytes under different names were not searched for: --digest does")
+    """The command that fits the file best, where it gains something."""
     path, entries = quoted(found.path), found.checkpoint.entries
     if found.weights is not None:
         path += f" --weights {quoted(found.weights)}"
     if found.section is not None:
         path += f" --only {quoted(found.section)}"
-    if not entries or found.unsafe:  # the error says what can be done
-        return
-    if found.checkpoint.producer == "paramtool":
-        # Of what paramtool wrote: networks come apart again, and names go to programs without paramtool.
-        if any(_is_fused(one.layout) for one in found.networks):
-            yield ("next", whole(f"paramtool unfuse {path}"), "splits the fused networks into named tensors")
-        else:
-            yield from exported("next", path, _beside(found, "plain"), found.checkpoint)
-    elif needed := {name for unknown in found.checkpoint.unknown for name in unknown.needed_by}:
-        yield ("next", f"dedup refuses the file: {plural(len(needed), 'tensor')} cannot be read without executing code "
-               "from the pickle, which paramtool never does; no flag helps")  # fmt: skip
-    else:
+    if entries and not found.unsafe:  # the error says what can be done
         yield from _next_relayout(found, path) or _next_dedup(found, path)
 
 
@@ -343,7 +331,7 @@ def _next_relayout(found: Inspection, path: str) -> list[_render.Row]:
         return []
     (source,) = sources
     if _is_fused(source):
-        return [("next", whole(f"paramtool unfuse {path}"), "splits the fused networks into named tensors")]
+        return [("next", f"paramtool unfuse {path}", "splits the fused networks into named tensors")]
     many = plural(len(found.networks), "network")
     is_said = all(one.source != "names and shapes" for one in found.networks)
     from paramtool.commands.networks import can_convert
@@ -351,14 +339,14 @@ def _next_relayout(found: Inspection, path: str) -> list[_render.Row]:
     if source == "torch":
         if not can_convert(found.checkpoint, None, "cudnn"):
             return []
-        return [("next", whole(f"paramtool fuse {path} --layout cudnn"), f"stores {many} as one buffer each")]
+        return [("next", f"paramtool fuse {path} --layout cudnn", f"stores {many} as one buffer each")]
     if source == "torch.cell":
         return []
     if not can_convert(found.checkpoint, None if is_said else source, "torch"):
-        return [("next", whole(f"paramtool guess {path}"), "names the facts that a conversion needs")]
+        return [("next", f"paramtool guess {path}", "names the facts that a conversion needs")]
     words = "" if is_said else f" --from {quoted(source)}"
     output = _beside(found, "torch")
-    return [("next", whole(f"paramtool convert {path}{words} --to torch -o {output}"), f"converts {many} to PyTorch")]
+    return [("next", f"paramtool convert {path}{words} --to torch -o {output}", f"converts {many} to PyTorch")]
 
 
 def _gain(found: Inspection) -> bool:
@@ -391,8 +379,9 @@ def _next_dedup(found: Inspection, path: str) -> list[_render.Row]:
     kept = [name for name in found.checkpoint.entries if name not in refused]
     if any(isinstance(e.value, Compound) and SHARDED in e.value.facts for e in found.checkpoint.entries.values()):
         return [_other_ranks(found)]
-    if found.equal is not None and not refused and not _gain(found):
-        return [("note", "nothing to deduplicate: no bytes are stored twice, and none are unused")]
+    if (stored := _stored(found, kept)) > ENOUGH * found.checkpoint.nbytes:
+        is_known = found.equal is not None and not refused and not _gain(found)
+        return [("note", "nothing to deduplicate: no bytes are stored twice, and none are unused")] * is_known
     flags = "".join(f" --allow-class {quoted(name)}" for name in found.allow_class)
     why = ""
     if refused:
@@ -408,8 +397,8 @@ def _next_dedup(found: Inspection, path: str) -> list[_render.Row]:
     ):  # written whole
         return []
     names = ("all " if len(kept) > 1 and not refused else "") + plural(len(kept), "name")
-    written = f"{why}would write about {size(_stored(found, kept))} and keep {names}"
-    return [("next", whole(f"paramtool dedup {path}{flags}"), written)]
+    written = f"{why}would write about {size(stored)} and keep {names}"
+    return [("next", f"paramtool dedup {path}{flags}", written)]
 
 
 def _other_ranks(found: Inspection) -> _render.Row:
@@ -424,7 +413,7 @@ def _other_ranks(found: Inspection) -> _render.Row:
         why = "; ".join(line.strip() for line in error.message.splitlines()[1:3]) or error.message
         return ("note", f"one rank's parts of tensors, which are not joined: {why}")
     line = f"paramtool inspect {quoted(folder or '.')} --weights {quoted(name)}"
-    return ("next", whole(line), "one rank's parts of tensors: with those of the other ranks")
+    return ("next", line, "one rank's parts of tensors: with those of the other ranks")
 
 
 def _refused(found: Inspection) -> set[str]:

@@ -10,7 +10,6 @@ import click
 
 from paramtool.cli import _render
 from paramtool.cli._display import most
-from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import NEXT, plural, quoted, size, verify_line
 from paramtool.errors import leading
 
@@ -33,14 +32,14 @@ HOW = {
 
 def rows(found: Relayouted, into: Into) -> Iterator[_render.Row]:
     """The report as rows."""
-    yield ("convert" if found.written else "dry run", whole(f"{found.input} into {found.model} -> {found.output}"))
+    yield ("convert" if found.written else "dry run", f"{found.input} into {found.model} -> {found.output}")
     shown = most(MANY)
     for one in into.networks[:shown]:
         source, pair = one.converted.source, one.pair
         layouts = f"{source.layout.name} -> {one.converted.layout.name}"
         yield ("network", _arrow(pair.source.name, pair.model.name), layouts, str(one.converted.spec), HOW[pair.how])
         for change in one.converted.changes:
-            yield (change.kind, elidable(pair.source.name or "(top)"), change.what)
+            yield (change.kind, pair.source.name or "(top)", change.what)
     for layer in into.layers[: max(0, shown - len(into.networks))]:
         yield (
             "layer",
@@ -59,7 +58,7 @@ def rows(found: Relayouted, into: Into) -> Iterator[_render.Row]:
     read_back = f"all read back and equal{judge}" if found.verified else "not verified"
     yield ("filled", plural(len(into.targets), "tensor"), read_back, f"{found.seconds:.1f} s")
     if found.written:
-        yield (NEXT, whole(_verify_line(found)))
+        yield (NEXT, _verify_line(found))
 
 
 def _verify_line(found: Relayouted) -> str:
@@ -78,7 +77,7 @@ def _verify_line(found: Relayouted) -> str:
 
 
 def _arrow(source: str, model: str) -> Any:
-    return elidable(f"{source or '(top)'} -> {model or '(top)'}")
+    return f"{source or '(top)'} -> {model or '(top)'}"
 
 
 def _tensors(layer: FilledLayer) -> str:

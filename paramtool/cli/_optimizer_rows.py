@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
 from paramtool.cli._display import most
-from paramtool.cli._table import elidable
 from paramtool.cli._text import named, plural
 from paramtool.errors import leading
 from paramtool.model.optimizer import Binding, Group
@@ -33,7 +32,7 @@ def _binding(file: str, binding: Binding, many: int) -> Iterator[_render.Row]:
     state = binding.optimizer
     at = ":".join(part for part in (file, state.at) if part) or "(top)"
     entries = f"{plural(len(state.entries), 'entry', 'entries')} in {plural(len(state.groups), 'group')}"
-    yield ("optimizer", elidable(at), state.algorithm or "unknown algorithm", entries, binding.words)
+    yield ("optimizer", at, state.algorithm or "unknown algorithm", entries, binding.words)
     if state.refused:
         yield ("", "", "cannot be moved", state.refused)
     for k, group in enumerate(state.groups[:many]):
@@ -43,7 +42,7 @@ def _binding(file: str, binding: Binding, many: int) -> Iterator[_render.Row]:
     for entry in state.entries[:many]:
         name = binding.names.get(entry.key)
         slots = ", ".join(slot.key for slot in entry.slots) or "no state"
-        yield ("entry", str(entry.key), elidable(named(name)) if name else "not bound", f"group {entry.group}", slots)
+        yield ("entry", str(entry.key), named(name) if name else "not bound", f"group {entry.group}", slots)
     if (more := len(state.entries) - many) > 0:
         yield ("entry", f"and {plural(more, 'more entry', 'more entries')}", "--verbose and --json list them")
     yield from _doubts(binding, many)

@@ -19,6 +19,7 @@ from paramtool.cli._completion import Completer
 from paramtool.cli._display import F, adding
 from paramtool.cli._text import FILE, OUTPUT_FILE, Size, size
 from paramtool.commands.name_lists import pairs
+from paramtool.commands.sizes import in_units
 from paramtool.formats import files
 from paramtool.model import inflating
 
@@ -58,7 +59,8 @@ def option(keyword: Parameter, row: Row) -> ClickOption:
     elif default is Parameter.empty:
         more["required"] = True
     elif default is not None:
-        more |= {"default": default, "show_default": default != "" and "[default" not in row.help}
+        said = _Bytes(default) if isinstance(default, int) else default
+        more |= {"default": said, "show_default": said != "" and "[default" not in row.help}
     if "Path" in kind and not row.choices:
         more["type"] = OUTPUT_FILE if name == "output" else FILE
     elif "int" in kind:
@@ -66,6 +68,13 @@ def option(keyword: Parameter, row: Row) -> ClickOption:
     if row.metavar and row.metavar.startswith("[") and not more.get("multiple"):
         more |= {"is_flag": False, "flag_value": ""}
     return click.option(*(["-o"] if name == "output" else []), flag, name, **more)
+
+
+class _Bytes(int):
+    """A number of bytes, shown with its unit."""
+
+    def __str__(self) -> str:
+        return in_units(int(self))
 
 
 def _inverted(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
@@ -116,6 +125,8 @@ NO_VERIFY = Row("Do not read the output back.")
 DRY_RUN = Row("Print what would be done and write nothing.")
 FORCE = Row("Overwrite the output if it exists.")
 ALIGN = Row("Align tensor data to a multiple of BYTES.  With 4096, tensors of whole pages come first.", "BYTES")
+FAIL_ON = Row("Exit with code 1 if RULE finds something; `paramtool help inspect --all` lists the rules.  Repeatable.",
+              "RULE", _completion.rules)  # fmt: skip
 WEIGHTS = Row("Read this set of weights, where a folder has several.", "FILE")
 EACH = click.option("--each", is_flag=True, help="Write every set of weights of a folder and of the folders inside it.")
 FORMAT = Row("Write a folder in this format; dcp is torch.distributed.checkpoint.", choices=("safetensors", "dcp"))

@@ -27,11 +27,9 @@ from paramtool.cli._options import (
     Row,
     physical,
 )
-from paramtool.cli._table import brief, elidable, whole
 from paramtool.cli._text import (
     NEXT,
     came_along,
-    evidence_in_short,
     opens,
     plural,
     quoted,
@@ -43,8 +41,8 @@ from paramtool.commands import relayout as relayout_command
 from paramtool.commands.layouts import check_no_dialect
 from paramtool.commands.optimizer_carry import lines
 from paramtool.commands.relayout_options import RelayoutOptions
+from paramtool.errors import leading
 from paramtool.grouping import grouped
-from paramtool.layouts import evidence
 from paramtool.model.optimizer import TIED, UNTIED
 
 if TYPE_CHECKING:
@@ -91,7 +89,7 @@ OPTIONS: dict[str, Row | ClickOption] = {
 
 
 def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
-    yield (command if found.written else "dry run", whole(f"{found.input} -> {found.output}"))
+    yield (command if found.written else "dry run", f"{found.input} -> {found.output}")
     if found.as_is and found.typed is None:
         yield _stays(found)
     if found.rearranged is not None:
@@ -100,43 +98,39 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
         # One row for a network, and one for each change beside moving bytes.
         yield (
             "network",
-            elidable(one.source.at or "(top)"),
+            one.source.at or "(top)",
             f"{one.source.layout.name} -> {one.layout.name}",
             str(one.spec),
             "no copy: its parts are one run of bytes already" if one.is_run else "",
         )
         for change in one.changes:
-            yield (change.kind, elidable(one.source.at or "(top)"), change.what)
+            yield (change.kind, one.source.at or "(top)", change.what)
     if len(found.converted) > most(MANY):
         yield (
             "network",
             f"and {plural(len(found.converted) - most(MANY), 'more network')}",
             "--verbose and --json list them",
         )
-    yield from (("untied", elidable(f"{name}  was {other}")) for name, other in found.ties.untied.items())
-    yield from (("tied", elidable(f"{name}  is {other}")) for name, other in found.ties.tied.items())
-    yield from (("optimizer", elidable(text)) for text in lines(found.optimizer))
+    yield from (("untied", f"{name}  was {other}") for name, other in found.ties.untied.items())
+    yield from (("tied", f"{name}  is {other}") for name, other in found.ties.tied.items())
+    yield from (("optimizer", text) for text in lines(found.optimizer))
     yield from _casts(found)
     yield from came_along(found.sidecars)
+    if found.made:
+        yield ("with", leading(found.made, most(MANY)), "written anew, for these weights")
     yield from (("left out", text) for text in found.left_out)
     yield from (("plain", text) for text in found.changed)
     yield from opens(found.needs)
     if found.untouched:
-        yield (
-            "untouched",
-            f"{plural(found.untouched, 'other tensor')} unchanged{', aliases included' if found.keeps_ties else ''}",
-        )
+        kept = ", and what they share" if found.keeps_ties else ""
+        yield ("unchanged", f"{plural(found.untouched, 'other tensor')}{kept}")
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}")
     yield from physical(found.nbytes_after, found.cloned_nbytes)
     read_back = "all read back and equal" if found.verified else "not verified"
     yield ("names", plural(len(found.plan.order), "name"), read_back, f"{found.seconds:.1f} s")
-    sides = (side for one in found.converted for side in (one.source.layout, one.layout))
-    for layout in {layout.name: layout for layout in sides}.values():
-        found_evidence = evidence.evidence(layout)
-        yield ("evidence", layout.name, brief(evidence_in_short(found_evidence), "; ".join(found_evidence)))
     if found.written:
         line = verify_line(found.output, found.input, found.section, _flag(found))
-        yield (NEXT, whole(line if found.is_recorded else f"paramtool inspect {quoted(found.output)}"))
+        yield (NEXT, line if found.is_recorded else f"paramtool inspect {quoted(found.output)}")
 
 
 APART = "separate tensors"
@@ -162,11 +156,11 @@ def _rearranged(found: Rearrangement) -> Iterator[_render.Row]:
     else:
         said = ", ".join(f"{layout} by {who}" for layout, who in found.said.items())
         modules = plural(len(found.groups), "module")
-        yield ("layout", f"{found.source or APART} -> {found.target or APART}", modules, elidable(said))
+        yield ("layout", f"{found.source or APART} -> {found.target or APART}", modules, said)
     for what, tensors in (("split", found.split), ("joined", found.joined)):
         if tensors:
             names = ", ".join(tensors[: most(2)]) + ", ..." * (len(tensors) > most(2))
-            yield (what, plural(len(tensors), "tensor"), elidable(names))
+            yield (what, plural(len(tensors), "tensor"), names)
     by_source = grouped((source, fact) for fact, source in found.facts.items())
     for source, facts in by_source.items():
         yield ("facts", " ".join(facts), source)
@@ -182,14 +176,14 @@ def _casts(found: Relayouted) -> Iterator[_render.Row]:
         yield ("cast", f"{before} -> {dtype}", plural(len(names), "tensor"), _lost(found, names))
     if found.typed.dequantised:
         gone = sorted({name for others in found.typed.dequantised.values() for name in others})
-        yield ("dequantised", plural(len(found.typed.dequantised), "tensor"), elidable(f"without {', '.join(gone)}"))
+        yield ("dequantised", plural(len(found.typed.dequantised), "tensor"), f"without {', '.join(gone)}")
     for name in found.typed.casts:
         if name in found.losses and (losses := found.losses[name]).overflow:
-            yield ("overflow", elidable(name), f"{losses.overflow} of {losses.elements} no longer finite")
+            yield ("overflow", name, f"{losses.overflow} of {losses.elements} no longer finite")
     reasons = grouped((why, name) for name, why in found.typed.kept.items())
     for why, names in reasons.items():
-        yield ("float32", plural(len(names), "tensor"), elidable(", ".join(names)), elidable(why))
-    yield from (("as it is", elidable(text)) for text in found.typed.left)
+        yield ("float32", plural(len(names), "tensor"), ", ".join(names), why)
+    yield from (("as it is", text) for text in found.typed.left)
 
 
 def _lost(found: Relayouted, names: list[str]) -> str:
@@ -241,12 +235,10 @@ def run(
         _each.report(together, as_json, partial(_rows, command=command), flag=_flag)
         return
     found = relayout_command.relayout(path, output, chosen, word=word, progress=_render.progress)
-    _render.warn(*found.warnings)
-    if as_json:
-        _render.json_document(found)
-    elif found.into is not None:
+    if found.into is None:
+        made = _rows(found, command)
+    else:
         from paramtool.cli import _into
 
-        _render.rows(_into.rows(found, found.into))
-    else:
-        _render.rows(_rows(found, command))
+        made = _into.rows(found, found.into)
+    _render.report(found, as_json, made, found.warnings)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from paramtool.cli._display import current, is_colored, styled
-from paramtool.cli._table import TableCell, laid_out
+from paramtool.cli._table import laid_out
 from paramtool.cli._text import shown
 from paramtool.commands.progress import Advance
 
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
 Row = tuple[str, ...]
 """What it is, of what, and details; empty texts keep columns apart."""
-WHOLE_LINES = frozenset(
-    ("file", "dedup", "dry run", "export", "size", "not done", "next", "load it", "note", "verified", "verdict",
-     "candidate")
-)  # fmt: skip
-"""Rows of one sentence, a path or a command: they share no columns with others."""
 NARROW = 40
 """Terminals with fewer columns get the lines of a pipe."""
 PROGRESS_NBYTES = 64 << 20
@@ -53,8 +48,8 @@ def rows(found: Iterable[Row]) -> None:
     if current.quiet:
         found = (row for row in _labelled(found) if row[0] in SHOWN_QUIETLY)
     if is_table():
-        clean = [tuple(map(_clean, row)) for row in found]
-        for line in laid_out(clean, None if current.wide else _columns(), WHOLE_LINES):
+        clean = [tuple(map(shown, row)) for row in found]
+        for line in laid_out(clean, None if current.wide else _columns()):
             print((styled(line.head, line.label, sys.stdout) + line.text).rstrip())
         return
     for label, *texts in _plain(found):
@@ -69,7 +64,7 @@ def plain_lines(found: Iterable[Row]) -> Iterator[str]:
 def _plain(found: Iterable[Row]) -> Iterator[list[str]]:
     """The label of each row, and its texts that are not empty."""
     for row in _labelled(found):
-        label, *texts = (shown(text.whole if isinstance(text, TableCell) else text) for text in row)
+        label, *texts = map(shown, row)
         yield [label, *filter(None, texts)]
 
 
@@ -81,12 +76,18 @@ def _labelled(found: Iterable[Row]) -> Iterator[Row]:
         yield (label, *row[1:])
 
 
-def _clean(text: str) -> str:
-    """A cell in which nothing is left that a terminal would obey."""
-    if not isinstance(text, TableCell):
-        return shown(text)
-    long = shown(text.whole)
-    return TableCell(long if current.verbose and text.kind == "text" else shown(text), text.kind, long)
+def brief(short: str, long: str) -> str:
+    """A few words on a terminal; all of them with --wide or --verbose, and in a pipe."""
+    return short if is_table() and not (current.wide or current.verbose) else long
+
+
+def report(found: object, as_json: bool, made: Iterable[Row], warnings: Iterable[str] = ()) -> None:
+    """Print a report: its warnings, and its document or its rows."""
+    warn(*warnings)
+    if as_json:
+        json_document(found)
+    else:
+        rows(made)
 
 
 def json_document(report: object) -> None:

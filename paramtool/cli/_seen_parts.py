@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
 from paramtool.cli._display import most
-from paramtool.cli._table import elidable
 from paramtool.cli._text import plural
 
 if TYPE_CHECKING:
@@ -23,6 +22,6 @@ def rows(found: SeenParts) -> Iterator[_render.Row]:
 
     names = f"names of {found.dialect}" if found.dialect else ""
     for k, tower in enumerate(found.towers[: most(MANY)]):
-        yield ("parts", elidable(tower.at), words(tower), names if k == 0 else "")
+        yield ("parts", tower.at, words(tower), names if k == 0 else "")
     if (more := len(found.towers) - most(MANY)) > 0:
         yield ("parts", f"and {plural(more, 'more tower')}", "--verbose and --json list them")

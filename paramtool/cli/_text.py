@@ -11,20 +11,17 @@ import click
 from paramtool.cli._paths import EachPath, Path
 from paramtool.cli._streams import quoted as quoted
 from paramtool.cli._streams import shown as shown
-from paramtool.cli._table import whole
-from paramtool.commands.sizes import MAX_EXPANDED_NBYTES
 from paramtool.commands.sizes import parse_size as parse_size
 from paramtool.commands.sizes import size as size
 from paramtool.errors import leading
 from paramtool.errors import plural as plural
-from paramtool.model.checkpoint import Checkpoint
 
-_TORCH = "The suffix sets the format: .safetensors; .pt, .pth, .bin or .ckpt for torch"
-_FOLDER = "A folder becomes a folder."
-OUTPUT = f"{_TORCH}; .h5 or .hdf5.  {_FOLDER}"
+_FOLDER = "a folder becomes a folder"
+OUTPUT = f"The suffix is the format: .safetensors, .h5, or .pt, .pth, .bin, .ckpt of torch; {_FOLDER}."
 """What `dedup` says of its output."""
-OUTPUT_ANY = f"{_TORCH}; .npz, .params, .msgpack, .h5 or .onnx.  {_FOLDER}"
+OUTPUT_ANY = f"The suffix is the format: .safetensors, .pt, .npz, .params, .msgpack, .h5, .onnx; {_FOLDER}."
 """What the commands say whose output need not store shared tensors once."""
+BESIDE = "; of a file in a model's folder, beside that folder"
 NEXT = "next"
 """The row with the command that comes next."""
 MANY = 8
@@ -33,7 +30,7 @@ MANY = 8
 
 def count(number: int) -> str:
     """A count with three digits: 124 M."""
-    return size(number).removesuffix("B").rstrip().replace("k", "k").replace("G", "G")
+    return size(number).removesuffix("B").rstrip()
 
 
 def named(name: str) -> str:
@@ -83,13 +80,6 @@ def load_line(path: str, names: Collection[str], only: str = "", *, is_plain: bo
     said = {"only": only, "prefix": select.wrapper(names)}
     more = "".join(f", {key}={value!r}" for key, value in said.items() if value)
     return f"paramtool.torch.load_model(model, {path!r}{more})"
-
-
-def exported(label: str, path: str, output: str, checkpoint: Checkpoint) -> Iterator[tuple[str, ...]]:
-    """The row with the command that makes a file for programs without paramtool, where that does not grow too large."""
-    views = checkpoint.views().values()
-    if all(view.nbytes <= max(MAX_EXPANDED_NBYTES, view.byte_stop - view.byte_start) for view in views):
-        yield (label, whole(f"paramtool export {path} --all-names -o {output}"), "for programs without paramtool")
 
 
 def wrapped(prefix: str) -> str:
@@ -148,7 +138,7 @@ def verify_line(output: str, source: str, only: str | None = None, flag: str = "
     It repeats the --allow-class, --allow-unknown, --new-config and --weights that the user gave.
     """
     given = context.params if (context := click.get_current_context(silent=True)) else {}
-    words = ["paramtool verify", quoted(output), "--against", quoted(source)]
+    words = ["paramtool verify", quoted(output), quoted(source)]
     words += ["--only", quoted(only)] if only is not None else []
     words += ["--weights", quoted(given["weights"])] if given.get("weights") and not each else []
     words += ["--new-config", quoted(given["new_config"])] if given.get("new_config") and not each else []

@@ -6,6 +6,8 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -13,7 +15,7 @@ import click
 from paramtool.cli import _display, _paths, _render
 from paramtool.cli._failures import failure
 from paramtool.cli._help import Command
-from paramtool.cli._options import ALLOWING, Row, options
+from paramtool.cli._options import ALLOWING, FAIL_ON, Row, options
 from paramtool.cli._streams import is_github
 from paramtool.cli._text import FILES, OUTPUT_FILE
 from paramtool.commands.check import check as check_command
@@ -70,22 +72,9 @@ def _json(found: Result) -> Iterator[str]:
     return pieces(document(found if isinstance(found, Checked) else found.error))
 
 
-def _github(found: Result) -> Iterator[str]:
-    from paramtool.findings import github
-
-    return _joined(github.lines(reported(found)))
-
-
-def _junit(found: Result) -> Iterator[str]:
-    from paramtool.findings import junit
-
-    return _joined(junit.lines(reported(found)))
-
-
-def _markdown(found: Result) -> Iterator[str]:
-    from paramtool.findings import markdown
-
-    return _joined(markdown.lines(reported(found)))
+def _lines(form: str, found: Result) -> Iterator[str]:
+    """A form whose module makes lines of findings."""
+    return _joined(import_module(f"paramtool.findings.{form}").lines(reported(found)))
 
 
 def _sarif(found: Result) -> Iterator[str]:
@@ -96,9 +85,13 @@ def _sarif(found: Result) -> Iterator[str]:
 
 
 FORMS: dict[str, Callable[[Result], Iterator[str]]] = {
-    "text": lambda found: _joined(_rows(found)), "github": _github, "sarif": _sarif, "junit": _junit,
-    "markdown": _markdown, "json": _json,
-}  # fmt: skip
+    "text": lambda found: _joined(_rows(found)),
+    "github": partial(_lines, "github"),
+    "sarif": _sarif,
+    "junit": partial(_lines, "junit"),
+    "markdown": partial(_lines, "markdown"),
+    "json": _json,
+}
 """{value of --format: the pieces of what it prints, without the last line break}"""
 
 
@@ -228,7 +221,7 @@ def _complain(error: ParamtoolError | None) -> None:
         failed.complain()
 
 
-@click.command("check", cls=Command, epilog=EPILOG)
+@click.command("check", cls=Command, common="lock config fail_on format output force", epilog=EPILOG)
 @click.argument("paths", type=FILES, nargs=-1, metavar="[PATH...]")
 @options(
     check_command.check,
@@ -238,6 +231,7 @@ def _complain(error: ParamtoolError | None) -> None:
     config=Row(
         "Take the rules from this file.  [default: ./paramtool.toml, or [tool.paramtool] in ./pyproject.toml]", "FILE"
     ),
+    fail_on=FAIL_ON,
     content_only=Row("Compare only tensors with the lock: no ties, objects, dialects and files."),
     format=click.option(
         "--format",
@@ -281,10 +275,12 @@ def command(
     if output is not None and written is not None:
         _render.warn(*write(found, written, output, force=force))
     usual = "github" if is_github() else "text"
-    _print(found, usual if output is not None else form or usual)
+    form = usual if output is not None else form or usual
+    _print(found, form)
     _render.flush()
     if isinstance(found, NotChecked):
         return found.error.exit_code
     for file in found.files:
-        _complain(file.error)
+        if form != "text" or not any(one.id == check_command.UNSAFE for one in file.findings):  # which says it
+            _complain(file.error)
     return found.exit_code

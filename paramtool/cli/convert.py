@@ -13,33 +13,36 @@ from paramtool.cli._text import FILE, OUTPUT_ANY
 from paramtool.commands import relayout as relayout_command
 
 
-@click.command("convert", cls=Command, epilog=_relayout.EPILOG)
+@click.command(
+    "convert",
+    cls=Command,
+    common="output source target dtype into rename dry_run force",
+    epilog=_relayout.EPILOG,
+)
 @click.argument("path", metavar="SRC", type=FILE)
 @options(
     relayout_command.convert,
     output=Row(
-        f"Where to write.  {OUTPUT_ANY}  [default: <stem>.to-LAYOUT.safetensors beside SRC; with --into "
-        "<stem>.filled beside MODEL]",
+        f"{OUTPUT_ANY}  [default: <stem>.to-LAYOUT.safetensors beside SRC; with --into <stem>.filled beside MODEL]",
         "DST",
     ),
     source=Row(
-        "The layout or dialect of SRC, as `paramtool layouts` lists it.  Options follow a colon: "
-        "tf1.basic:forget_bias=0.  [default: what the file says or its names show, else torch]",
+        "The layout or dialect of SRC (`paramtool layouts`), with options behind a colon: tf1.basic:forget_bias=0.  "
+        "[default: what the file says or its names show, else torch]",
         "LAYOUT",
         _completion.layouts,
         flag="--from",
     ),
     target=Row(
-        "The layout of recurrent networks to write, in the same form, or the dialect of the model: "
-        "transformers-5, vllm, megatron, ...  [default: the layout of DST's format if it has only one, else "
-        "networks stay as they are]",
+        "The layout of networks, or the dialect of the model: transformers-5, vllm, megatron, ...  [default: that of "
+        "DST's format, else all stays as it is]",
         "LAYOUT",
         _completion.layouts,
         flag="--to",
     ),
     dtype=Row(
-        "Cast every floating point tensor, or those whose names match, to float16, bfloat16, float32, "
-        "float64, float8_e4m3fn or float8_e5m2.  Repeatable; the last pattern that matches counts.",
+        "Cast all floating point tensors, or those that match, to float16, bfloat16, float32, float64, float8_e4m3fn "
+        "or float8_e5m2.  Repeatable; the last match counts.",
         "[PATTERN=]DTYPE",
     ),
     keep_float32=Row(
@@ -88,10 +91,8 @@ def command(path: str, output: str | None, **flags: Any) -> None:
     \b
     $ paramtool convert lstm-0001.params -o lstm.safetensors --from mxnet --to torch
     $ paramtool convert lstm.pt --into model.keras -o filled.keras
-    $ paramtool convert model.onnx -o model.safetensors --to torch --rename lstm_1=encoder
     $ paramtool convert mixtral/ -o out/ --to transformers-5
-    $ paramtool convert out/ -o back/ --to transformers-4
-    $ paramtool convert train.pt -o untied.pt --untie model.lm_head.weight --untied-state copy
-    $ paramtool convert resnet.pt -o resnet16.safetensors --dtype float16 --keep-float32 batchnorm
+    $ paramtool convert train.pt -o untied.pt --only model --untie lm_head.weight
+    $ paramtool convert resnet.pt --dtype float16 --keep-float32 norm -o half.pt
     """
     _relayout.run(path, output, "convert", **flags)

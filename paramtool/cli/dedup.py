@@ -32,18 +32,16 @@ from paramtool.cli._options import (
     options,
     physical,
 )
-from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import (
+    BESIDE,
     FILE,
     NEXT,
     OUTPUT,
     came_along,
-    exported,
     load_line,
     named,
     opens,
     plural,
-    quoted,
     size,
     verify_line,
     weakest,
@@ -52,27 +50,23 @@ from paramtool.cli._text import (
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
 from paramtool.formats.object_tree import sections
-from paramtool.grouping import grouped
 from paramtool.model.alias import Alias
 from paramtool.passes import select
 
 MANY = 8
 """How many groups a report lists; --verbose and --json list all."""
-RECORD_NBYTES = 10_000
-"""A smaller header is not worth a row."""
 
 
 @click.command(
     "dedup",
     cls=Command,
+    common="output keep only ties max_shard_size min_equal_bytes derive_casts config dry_run force",
     epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 the format cannot hold it, 7 output.",
 )
 @click.argument("ckpt", type=FILE, nargs=-1, required=True)
 @options(
     dedup_command.dedup,
-    output=Row(
-        f"Where to write.  {OUTPUT}  Several inputs need a folder.  [default: <stem>.dedup.safetensors beside CKPT]"
-    ),
+    output=Row(f"{OUTPUT}  Several inputs need a folder.  [default: <stem>.dedup.safetensors beside CKPT{BESIDE}]"),
     keep=Row(
         "Which of the names that share bytes owns them: the first or the last in the file, or the one that "
         "matches GLOB (as in fnmatch).",
@@ -143,16 +137,17 @@ def command(
         _each.report(together, as_json, _rows, flag=_flag)
         return
     found = dedup_command.dedup(ckpt[0], output, chosen, progress=_render.progress)
-    _render.warn(*found.warnings)
-    if as_json:
-        _render.json_document(found)
-    else:
-        _render.rows(_rows(found))
+    _render.report(found, as_json, _rows(found), found.warnings)
 
 
 def _rows(found: Deduped) -> Iterator[_render.Row]:
-    yield ("dedup" if found.written else "dry run", whole(f"{found.input} -> {found.output}"))
+    yield ("dedup" if found.written else "dry run", f"{found.input} -> {found.output}")
     groups = list(found.graph.groups())
+    read_back = "all read back and equal" if found.verified else "not verified"
+    stored = f"{plural(len(found.plan.order), 'name')} on {plural(len(found.plan.targets), 'stored tensor')}"
+    yield ("size", _gained(found, groups))
+    yield from physical(found.nbytes_after, found.cloned_nbytes)
+    yield ("names", stored, read_back, f"{found.seconds:.1f} s")
     for owner, members in groups[: most(MANY)]:
         yield from _group(owner, members, found)
     if len(groups) > most(MANY):
@@ -167,44 +162,31 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
             else "so that programs without paramtool find every name; --share-renamed stores them once"
         )
         yield ("equal", f"{size(found.repeated_nbytes)} stored again", why)
-    if not (groups or found.repeated_nbytes or found.unused_nbytes or found.plan.derived):
-        least = f" in tensors of {size(found.min_equal_bytes)} or more" if found.min_equal_bytes > 1 else ""
-        equal = "" if found.equal is None else f", no equal bytes were found{least}"
-        yield ("note", f"Nothing to deduplicate: no names share bytes{equal}, and no byte is unused")
     if found.unused_nbytes:
         yield ("unused", size(found.unused_nbytes), "used by no tensor, left behind")
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
-    record = found.nbytes_after - found.plan.nbytes
-    if record > RECORD_NBYTES and 20 * record > found.nbytes_after:
-        what = "of HDF5's own" if found.format == "HDF5" else "record"
-        yield ("record", f"{size(record)} {what} where {plural(len(found.plan.order), 'name')} are stored")
-    change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
-    change = "same size" if change in ("+0%", "-0%") else change
-    yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})")
-    yield from physical(found.nbytes_after, found.cloned_nbytes)
-    read_back = "all read back and equal" if found.verified else "not verified"
-    stored = plural(len(found.plan.targets), "stored tensor")
-    yield (
-        "names",
-        f"{plural(len(found.plan.order), 'name')} on {stored}",
-        read_back,
-        f"{found.seconds:.1f} s",
-    )
-    if found.equal is None:
-        yield ("not done", "equal bytes under different names were not searched for (--no-equal)")
     yield from (("plain", text) for text in found.changed)
     yield from opens(found.needs)
     if found.written and found.format == "torch":
-        yield ("load it", whole(f"torch.load({found.output!r}, weights_only={not found.needs})"), "mmap=True works too")
+        yield ("load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True works too")
     elif found.written:
         section, inside = _where_in(found)
         line = load_line(found.output, inside, section, is_plain=not found.plan.aliases)
-        yield ("load it", whole(line), wrapped(select.wrapper(inside)))
-        plain = f"{os.path.splitext(found.output)[0].removesuffix('.dedup')}.plain.safetensors"
-        yield from exported("export", quoted(found.output), quoted(plain), found.checkpoint)
+        yield ("load it", line, wrapped(select.wrapper(inside)))
     if found.written:
-        yield (NEXT, whole(verify_line(found.output, found.input, found.section, _flag(found))))
+        yield (NEXT, verify_line(found.output, found.input, found.section, _flag(found)))
+
+
+def _gained(found: Deduped, groups: Sequence[tuple[str, tuple[Alias, ...]]]) -> str:
+    """The sizes before and after, and what makes the difference, or that nothing does."""
+    before, after = found.nbytes_before, found.nbytes_after
+    sizes = f"{size(before)} -> {size(after)}"
+    is_shared = any(member.evidence == "content" for _, members in groups for member in members)
+    if is_shared or found.unused_nbytes or found.plan.derived:
+        return f"{sizes} ({100 * (after - before) / max(before, 1):+.0f}%)"
+    what = "what names share was stored once already" if groups else "no two names share bytes"
+    return f"{sizes}, nothing to gain: {what}"
 
 
 def _flag(found: Deduped) -> str:
@@ -228,10 +210,10 @@ def _derived(found: Deduped) -> Iterator[_render.Row]:
     for name, how in islice(done.items(), most(MANY)):
         view, window = found.plan.names[name].window, how.window
         if window is None:
-            yield ("constant", elidable(name), f"{size(view.nbytes)} stored as one value of {view.dtype.name}")
+            yield ("constant", name, f"{size(view.nbytes)} stored as one value of {view.dtype.name}")
         else:
             lost = "nothing is lost" if how.lossless else "rounded to nearest even"
-            yield ("cast", elidable(name), f"{view.dtype.name} of {window.storage} ({window.dtype.name}), {lost}",
+            yield ("cast", name, f"{view.dtype.name} of {window.storage} ({window.dtype.name}), {lost}",
                    f"{size(view.nbytes)}, calculated on load")  # fmt: skip
     if len(done) > most(MANY):
         yield ("derived", f"and {plural(len(done) - most(MANY), 'more tensor')}", "--verbose and --json list them")
@@ -242,41 +224,26 @@ def _derived(found: Deduped) -> Iterator[_render.Row]:
         saved = sum(found.graph.names[match.name].window.nbytes for match in casts)
         yield ("cast", _these([f"{match.name} (of {match.owner})" for match in casts]),
                f"a cast of another tensor: --derive-casts saves {size(saved)}")  # fmt: skip
-    constants = [name for name in found.content.constants if name not in done]
-    if constants:
-        saved = sum(view.nbytes for name, view in found.graph.owners.items() if name in constants and name not in done)
-        yield ("constant", _these(constants),
-               f"one value in each: --fold-constants saves {size(saved)}")  # fmt: skip
 
 
 def _group(owner: str, members: tuple[Alias, ...], found: Deduped) -> Iterator[_render.Row]:
-    """One row for the owner's own alias set, and one for each other alias set whose bytes are equal to its."""
-    alias_sets = grouped((member.alias_set, member) for member in members)
-    mine = next((m.alias_set for m in members if m.name == owner), None) or next(
-        (m.alias_set for m in members if m.evidence != "content"), members[0].alias_set
+    """What is stored, and a row for each other name of it: the same memory, or equal bytes that part on load."""
+    sets = {member.alias_set for member in members}
+    own = next((one.alias_set for one in members if one.name == owner), "") or next(
+        (one.alias_set for one in members if one.evidence != "content"), members[0].alias_set
     )
-    shared = [member for member in alias_sets.pop(mine) if member.name != owner]
-    what = "one span" if owner in found.graph.anonymous else elidable(named(owner))
-    if shared:
-        saved = size(sum(min(m.window.nbytes, _span([m])) for m in shared))
-        names = ", ".join(f"{named(m.name)} ({found.graph.relation(m)})" for m in shared[:4]) + _more(len(shared) - 4)
-        yield ("shared", what, names, f"{saved} follow their owner")
+    is_span = owner in found.graph.anonymous
+    what = f"{plural(len(members), 'window')} on one span" if is_span else named(owner)
+    yield ("shared" if len(sets) == 1 else "equal", what, size(found.graph.owners[owner].nbytes))
+    others = [member for member in members if member.name != owner]
     constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
-    others = list(alias_sets.values())
-    for alias_set in others[: most(MANY)]:
-        names = named(alias_set[0].name) + (f" ({len(alias_set)} names share it)" if len(alias_set) > 1 else "")
-        kind = "constant, " if alias_set[0].name in constants else ""
-        relation = found.graph.relation(alias_set[0])
-        label = relation if relation in ("slice", "transpose", "view") else "equal"
-        yield (label, what, names, f"{size(_span(alias_set))}, {kind}stored once, separate on load")
+    for one in others[: most(MANY)]:
+        relation = "" if (way := found.graph.relation(one)) == "same" else f", {way}"
+        kind = ", constant" if one.name in constants else ""
+        how = "same memory" if one.alias_set == own else f"equal bytes{kind}, stored once, separate on load"
+        yield ("", f"  {named(one.name)}", f"{how}{relation}")
     if len(others) > most(MANY):
-        yield ("equal", what, _more(len(others) - most(MANY)).strip(), "separate memory on load")
-
-
-def _span(members: list[Alias]) -> int:
-    """Bytes from the first to the last that windows on one owner look at."""
-    windows = [member.window for member in members]
-    return max(w.byte_stop for w in windows) - min(w.byte_start for w in windows)
+        yield ("", f"  and {plural(len(others) - most(MANY), 'more name')}", "--verbose and --json list them")
 
 
 def _these(names: list[str]) -> str:

@@ -17,7 +17,12 @@ from paramtool.errors import exit_code as first_of
 EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code), 2 usage, 3 bad file, 4 unsafe file."
 
 
-@click.command("diff", cls=Command, epilog=EPILOG)
+@click.command(
+    "diff",
+    cls=Command,
+    common="find_base stat rows exit_code strict atol rtol only config",
+    epilog=EPILOG,
+)
 @click.argument("paths", type=FILE, nargs=-1, metavar="A B")
 @options(
     diff_command.diff,
@@ -39,11 +44,15 @@ EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code)
         is_flag=True,
         help="With --exit-code: names, layouts, lossless casts, metadata and graph constants have to be the same, too.",
     ),
-    tolerance=click.option(
-        "--tolerance",
+    atol=click.option(
+        "--atol",
         type=float,
+        default=0.0,
         metavar="X",
-        help="With --exit-code: accept a rounding cast whose largest absolute difference is at most X.",
+        help="With --exit-code: accept numbers that are no further apart than X + RTOL * |b|, as numpy.allclose.",
+    ),
+    rtol=click.option(
+        "--rtol", type=float, default=0.0, metavar="RTOL", help="The same, relative to the numbers of B."
     ),
     only=Row("Compare this section of both.", "SECTION", _completion.sections_of("paths")),
     memory=MEMORY,
@@ -59,7 +68,8 @@ def command(
     rows: bool,
     exit_code: bool,
     strict: bool,
-    tolerance: float | None,
+    atol: float,
+    rtol: float,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -71,20 +81,17 @@ def command(
     $ paramtool diff base/ finetuned/
     $ paramtool diff --find-base finetuned/ candidate-1/ candidate-2/
     """
-    _check(paths, find_base, exit_code, strict or tolerance is not None)
-    if tolerance is not None and not 0 <= tolerance < inf:
-        raise click.UsageError(f"--tolerance is {tolerance:g}; expected a finite difference, which is 0 or more")
-    if find_base is not None and (stat or rows):
-        raise click.UsageError("--stat and --rows are about two checkpoints, and not about --find-base")
+    _check(paths, find_base, exit_code, strict or bool(atol or rtol))
+    for flag, number in (("--atol", atol), ("--rtol", rtol)):
+        if not 0 <= number < inf:
+            raise click.UsageError(f"{flag} is {number:g}; expected a finite number, which is 0 or more")
     if find_base is not None:
+        if stat or rows or strict or atol or rtol or options.pop("only") is not None:
+            raise click.UsageError("--find-base takes --exit-code alone of what is said of two checkpoints")
         return _find_base(find_base, paths, options, exit_code=exit_code, as_json=as_json)
-    found = diff_command.diff(*paths, progress=_render.progress, **options)
-    _render.warn(*found.notes)
-    if as_json:
-        _render.json_document(found)
-    else:
-        _render.rows(_diff_rows.rows(found, stat=stat, rows=rows, strict=strict))
-    return 1 if exit_code and not found.judge(strict=strict, tolerance=tolerance) else 0
+    found = diff_command.diff(*paths, rtol=rtol, progress=_render.progress, **options)
+    _render.report(found, as_json, _diff_rows.rows(found, stat=stat, rows=rows, strict=strict), found.notes)
+    return 1 if exit_code and not found.judge(strict=strict, atol=atol) else 0
 
 
 def _check(paths: tuple[str, ...], find_base: str | None, exit_code: bool, judges: bool) -> None:
@@ -95,9 +102,7 @@ def _check(paths: tuple[str, ...], find_base: str | None, exit_code: bool, judge
         found = "1 is" if len(paths) == 1 else f"{len(paths)} are"
         raise click.UsageError(f"diff compares two checkpoints, A and B, and {found} given")
     if judges and not exit_code:
-        raise click.UsageError("--strict and --tolerance say when --exit-code gives 1, and --exit-code is not given")
-    if judges and find_base is not None:
-        raise click.UsageError("--strict and --tolerance are about two checkpoints, and not about --find-base")
+        raise click.UsageError("--strict, --atol and --rtol say when --exit-code gives 1, and --exit-code is not given")
 
 
 def _find_base(
@@ -106,12 +111,7 @@ def _find_base(
     """The candidates by their distance, and the one that is the base."""
     from paramtool.commands.diff.find_base import find_base
 
-    if options.pop("only") is not None:
-        raise click.UsageError("--only compares one section of A and B, and does not go with --find-base")
     options.pop("memory")
     found = find_base(path, candidates, progress=_render.counted, **options)
-    if as_json:
-        _render.json_document(found)
-    else:
-        _render.rows(_diff_rows.base_rows(found))
+    _render.report(found, as_json, _diff_rows.base_rows(found))
     return first_of([*(one.exit_code for one in found.candidates), int(exit_code and not found.base)])

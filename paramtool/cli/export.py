@@ -25,8 +25,8 @@ from paramtool.cli._options import (
     options,
     physical,
 )
-from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import (
+    BESIDE,
     FILE,
     FILE_OR_STDIN,
     NEXT,
@@ -46,8 +46,12 @@ MANY = 8
 """How many names a report lists; --verbose and --json list all."""
 
 
-@click.command("export", cls=Command, epilog="Exit codes: 0 fine, 2 name missing, 3 bad file, 4 unsafe file, "
-               "6 the format cannot hold it, 7 output.")  # fmt: skip
+@click.command(
+    "export",
+    cls=Command,
+    common="output names like all_names only prefix rename config dry_run force",
+    epilog="Exit codes: 0 fine, 2 name missing, 3 bad file, 4 unsafe file, 6 the format cannot hold it, 7 output.",
+)
 @click.argument("path", metavar="FILE", type=FILE)
 @options(
     export_command.export,
@@ -72,7 +76,7 @@ MANY = 8
     prefix=Row("Keep the names in FILE that begin with P, and strip it.", "P", _completion.prefixes),
     rename=Row("Rename a name or a pattern, such as 'bert.*=*'.  Repeatable; rules apply in order.", "FROM=TO"),
     ties=Row("Where FILE omits NAME, write the tensor OTHER under it.  Repeatable.", "NAME=OTHER", _completion.names),
-    output=Row(f"Where to write.  {OUTPUT_ANY}  [default: <stem>.plain.safetensors beside FILE]"),
+    output=Row(f"Where to write.  {OUTPUT_ANY}  [default: <stem>.plain.safetensors beside FILE{BESIDE}]"),
     max_shard_size=MAX_SHARD_SIZE,
     format=FORMAT,
     max_bytes=Row("Write an expanded (stride 0) tensor of at most this many bytes."),
@@ -97,10 +101,10 @@ def command(
 
     \b
     $ paramtool export CHECKPOINT --only model -o OUTFOLDER
-    $ paramtool export model.dedup.safetensors --like variant.pt -o plain.safetensors
+    $ paramtool export small.safetensors --like variant.pt -o plain.pt
     $ paramtool export FOLDER --config OTHER/config.json -o OUTFOLDER
     $ paramtool export PIPELINE --all-names --each -o OUTFOLDER
-    $ paramtool export bert.pt --all-names --prefix bert. --rename '*.gamma=*.weight' -o encoder.safetensors
+    $ paramtool export bert.pt --prefix bert. --rename '*.gamma=*.weight'
     """
     if each:
         if not all_names or flags["like_only"] is not None:
@@ -130,32 +134,25 @@ def command(
         progress=_render.progress,
         **flags,
     )
-    _render.warn(*found.warnings)
-    if as_json:
-        _render.json_document(found)
-    else:
-        _render.rows(_rows(found, like))
+    _render.report(found, as_json, _rows(found, like), found.warnings)
 
 
 def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
     whose = f"names of section {found.like_section} of {like}" if found.like_section is not None else ""
     what = "export" if found.written else "dry run"
-    yield (what, whole(f"{found.input} -> {found.output}"), plural(len(found.names), "name"), size(found.nbytes), whose)
+    yield (what, f"{found.input} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes), whose)
     yield from physical(found.nbytes, found.cloned_nbytes)
     if not found.written:
         yield from (
-            ("name", elidable(named(name)), (elidable(f"was {found.renamed[name]}") if name in found.renamed else ""))
+            ("name", named(name), (f"was {found.renamed[name]}" if name in found.renamed else ""))
             for name in found.names
         )
     elif found.renamed:
-        yield from (
-            ("renamed", elidable(name), elidable(f"was {old}"))
-            for name, old in list(found.renamed.items())[: most(MANY)]
-        )
+        yield from (("renamed", name, f"was {old}") for name, old in list(found.renamed.items())[: most(MANY)])
         if len(found.renamed) > most(MANY):
             yield ("renamed", f"and {len(found.renamed) - most(MANY)} more", "--verbose and --json list them")
     for name, other in list(found.tied.items())[: most(MANY)]:
-        yield ("tied", elidable(name), elidable(f"written from {other}, which FILE has"))
+        yield ("tied", name, f"written from {other}, which FILE has")
     if (more := len(found.tied) - most(MANY)) > 0:
         yield ("tied", f"and {plural(more, 'more name')}", "--verbose and --json list them")
     yield from came_along(found.sidecars)
@@ -164,4 +161,4 @@ def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
         return
     yield ("verified", "all read back and equal") if found.verified else ("not done", "not verified (--no-verify)")
     if not found.renamed and not found.tied:
-        yield (NEXT, whole(verify_line(found.output, found.input, found.section, "--subset")))
+        yield (NEXT, verify_line(found.output, found.input, found.section, "--subset"))

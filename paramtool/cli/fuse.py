@@ -13,7 +13,12 @@ from paramtool.cli._text import FILE, OUTPUT_ANY
 from paramtool.commands import relayout as relayout_command
 
 
-@click.command("fuse", cls=Command, epilog=_relayout.EPILOG)
+@click.command(
+    "fuse",
+    cls=Command,
+    common="output target source spec at keep_names dry_run force",
+    epilog=_relayout.EPILOG,
+)
 @click.argument("path", metavar="FILE", type=FILE)
 @options(
     relayout_command.fuse,
@@ -35,8 +40,8 @@ def command(path: str, output: str | None, **flags: Any) -> None:
 
     \b
     $ paramtool fuse model.pt --layout cudnn
-    $ paramtool fuse model.pt --layout cudnn --at encoder.lstm --keep-names -o both.safetensors
+    $ paramtool fuse model.pt --layout cudnn --at encoder.lstm --keep-names
     $ paramtool fuse llama/ --layout qkv -o fused/
-    $ paramtool fuse llama.safetensors --layout qkv-per-group --spec "qkv heads=32 kv_heads=8"
+    $ paramtool fuse llama.pt --layout qkv-per-group --spec "qkv heads=32"
     """
     _relayout.run(path, output, "fuse", word="fused", **flags)

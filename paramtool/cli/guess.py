@@ -11,7 +11,6 @@ from paramtool.cli import _completion, _display, _render
 from paramtool.cli._display import current
 from paramtool.cli._help import Command
 from paramtool.cli._options import JSON, READING, Row, options
-from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import FILE, plural, quoted
 from paramtool.commands import guess as guess_command
 from paramtool.commands.seen_parts import fused_place
@@ -25,8 +24,12 @@ MANY_ALIKE = 4
 """How many other layouts a row names."""
 
 
-@click.command("guess", cls=Command, epilog="Exit codes: 0 found, 1 nothing fits, 2 usage, 3 bad file, "
-               "4 unsafe file, 5 --toml cannot describe it.")  # fmt: skip
+@click.command(
+    "guess",
+    cls=Command,
+    common="at spec limit toml",
+    epilog="Exit codes: 0 found, 1 nothing fits, 2 usage, 3 bad file, 4 unsafe file, 5 --toml cannot describe it.",
+)
 @click.argument("path", metavar="FILE", type=FILE)
 @options(
     guess_command.guess,
@@ -91,42 +94,42 @@ def _rows(found: Guessed, values: bool) -> Iterator[_render.Row]:
     counts = [plural(len(found.checkpoint.entries), "tensor")]
     if found.considered or found.parts is None:
         counts.append(plural(len(found.considered), "place"))
-    yield ("file", whole(found.path), " · ".join([found.checkpoint.format, *counts]))
+    yield ("file", found.path, " · ".join([found.checkpoint.format, *counts]))
     yield from (("note", text) for text in found.checkpoint.notes)
     for place, candidates in found.places():
         fits = plural(place.fits, "network fits", "networks fit")
         if place.fits > place.listed:
             fits += f", {place.listed} listed: --limit lists more"
-        yield (place.what, elidable(place.at or "(top)"), _shape(place, found), fits)
+        yield (place.what, place.at or "(top)", _shape(place, found), fits)
         for one in candidates:
             alike = (
                 f"or {', '.join(one.alike[:MANY_ALIKE])}{' ...' if one.alike[MANY_ALIKE:] else ''}" if one.alike else ""
             )
             yield (
                 "candidate",
-                whole(f'--layout {one.layout} --spec "{one.spec}"'),
+                f'--layout {one.layout} --spec "{one.spec}"',
                 one.sure,
                 "; ".join(one.reasons),
                 alike,
             )
-        yield from (("decide", elidable(place.at or "(top)"), fact) for fact in place.decide)
+        yield from (("decide", place.at or "(top)", fact) for fact in place.decide)
         if place.decide and not place.is_refused:
-            yield ("then", elidable(place.at or "(top)"), _then(place, candidates, found.path))
+            yield ("then", place.at or "(top)", _then(place, candidates, found.path))
     if found.parts is not None:
         from paramtool.cli import _seen_parts
 
         yield from _seen_parts.rows(found.parts)
         yield from (row for group in found.fused for row in _fused(group))
-        yield from (("decide", elidable(at), why) for at, why in found.refused.items())
+        yield from (("decide", at, why) for at, why in found.refused.items())
     elif not any(place.fits or place.is_refused for place in found.considered):
         yield ("none", "no tensor has the names or the shape of a known recurrent network")
-        yield ("next", whole(f"paramtool inspect {quoted(found.path)} --tensors"))
+        yield ("next", f"paramtool inspect {quoted(found.path)} --tensors")
         return
     unread = [place.at for place in found.considered if place.fits > 1 and not place.looked]
     if unread:
         why = "too large" if values else "--no-values"
         yield ("not done", f"values were not read ({why}): {', '.join(unread[:3])}{' ...' if unread[3:] else ''}")
-    yield from (("next", whole(line)) for line in found.commands)
+    yield from (("next", line) for line in found.commands)
 
 
 def _fused(group: SeenGroup) -> Iterator[_render.Row]:
@@ -135,14 +138,14 @@ def _fused(group: SeenGroup) -> Iterator[_render.Row]:
 
     candidates = part_layouts(group)
     fits = plural(len(candidates), "layout fits", "layouts fit")
-    yield ("fused", elidable(group.at), ", ".join(group.names), plural(group.modules, "module"), fits)
+    yield ("fused", group.at, ", ".join(group.names), plural(group.modules, "module"), fits)
     for one in candidates:
         spec = f' --spec "{one.spec}"' if one.spec else ""
-        yield ("candidate", whole(f"--layout {one.layout}{spec}"), one.sure, "; ".join(one.reasons))
+        yield ("candidate", f"--layout {one.layout}{spec}", one.sure, "; ".join(one.reasons))
     if group.decides:
-        yield ("decide", elidable(group.at), group.decides)
+        yield ("decide", group.at, group.decides)
         at = quoted(fused_place(group))
-        yield ("then", elidable(group.at), f"unfuse --at {at}, with --layout and --spec of its row")
+        yield ("then", group.at, f"unfuse --at {at}, with --layout and --spec of its row")
 
 
 def _then(place: Considered, candidates: tuple[Guess, ...], path: str) -> str:

@@ -1,31 +1,40 @@
-"""`paramtool help`: the commands, or one of them, as --help shows it."""
+"""`paramtool help`: the commands, one of them, or the options that many have."""
 
 from __future__ import annotations
 
 import click
 
 from paramtool.cli import _completion, _display, _render
+from paramtool.cli._help import ALL, shared, write_options
 
 
 @click.command("help")
-@click.argument("name", metavar="[COMMAND]", required=False, shell_complete=_completion.commands)
+@click.argument("name", metavar="[COMMAND|options]", required=False, shell_complete=_completion.commands)
+@click.option("--all", "every", is_flag=True, help="Every option of the command.")
 @_display.options
 @click.pass_context
-def command(ctx: click.Context, name: str | None) -> None:
-    """Explain paramtool, or one command.
+def command(ctx: click.Context, name: str | None, every: bool) -> None:
+    """Explain paramtool, one command, or the options that many commands have.
 
     \b
     $ paramtool help
-    $ paramtool help dedup
+    $ paramtool help dedup --all
+    $ paramtool help options
     """
     from paramtool.cli.main import COMMANDS, cli, no_such_command
 
     above = ctx.find_root()
     if name is None:
         _render.lines(cli.get_help(above).splitlines())
-        return
-    if name not in COMMANDS and name != "help":
-        ctx.fail(no_such_command(name))
-    found = cli.get_command(above, name)
-    assert found is not None
-    _render.lines(found.get_help(found.context_class(found, info_name=name, parent=above)).splitlines())
+    elif name == "options":
+        formatter = above.make_formatter()
+        commands = filter(None, (cli.get_command(above, one) for one in COMMANDS))
+        write_options(formatter, "Options that many commands have", shared(commands), above)
+        _render.lines(formatter.getvalue().splitlines())
+    else:
+        found = cli.get_command(above, name)
+        if found is None:
+            ctx.fail(no_such_command(name))
+        inner = found.context_class(found, info_name=name, parent=above)
+        inner.meta.update({ALL: True} if every else {})
+        _render.lines(found.get_help(inner).splitlines())

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _completion, _display, _render
+from paramtool.cli import _display, _render
 from paramtool.cli._display import current
 from paramtool.cli._failures import Failure, failure
 from paramtool.cli._help import Command
-from paramtool.cli._options import ONLY, READING, WEIGHTS, Row, options
+from paramtool.cli._options import FAIL_ON, ONLY, READING, WEIGHTS, Row, options
 from paramtool.cli._paths import check
-from paramtool.cli._table import elidable, whole
-from paramtool.cli._text import FILES, plural
+from paramtool.cli._text import FILES, plural, size
 from paramtool.commands import inspect as inspect_command
 from paramtool.commands import rules as ruling
 from paramtool.commands.inspect import Inspection
@@ -27,26 +26,15 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.finding import Finding
 
 if TYPE_CHECKING:
-    from paramtool.cli._json_text import Kept
     from paramtool.commands.listed import Listing
 
 MANY_NAMES = 3
 """How many names a group of findings shows."""
+RULES = "\nRules, and what each finds:\n" + "".join(f"  {kind.id}{kind.form}\n      {kind.words}\n" for kind in KINDS)
 EPILOG = (
-    "\b\nRules, and what each finds:\n"
-    + "".join(f"  {kind.id}{kind.form}\n      {kind.words}\n" for kind in KINDS)
-    + "\nExit codes: 0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file (listed first).  "
-    "Unsafe counts more than bad, and that more than usage and findings, within a file and among files."
-)  # fmt: skip
-
-
-def _parsed(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        for text in texts:
-            ruling.parse(text)
-    except UsageError as error:
-        raise click.BadParameter(error.message, ctx, param) from None
-    return texts
+    "Exit codes: 0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file.  Unsafe counts more "
+    "than bad, and that more than usage and findings."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +66,13 @@ class _Seen:
         return exit_code([self.failure.code if self.failure else 0, int(bool(self.findings))])
 
 
-@click.command("inspect", cls=Command, epilog=EPILOG)
+@click.command(
+    "inspect",
+    cls=Command,
+    common="tensors tree digest config only weights optimizer fail_on",
+    more=RULES,
+    epilog=EPILOG,
+)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=FILES)
 @options(
     inspect_command.inspect,
@@ -98,21 +92,13 @@ class _Seen:
         type=FILES,
         help="Take the names of the parameters from FILE, one line for each entry of the optimizer.",
     ),
-    fail_on=click.option(
-        "--fail-on",
-        "rules",
-        multiple=True,
-        metavar="RULE",
-        callback=_parsed,
-        shell_complete=_completion.rules,
-        help="Exit with code 1 if RULE finds something; the rules are listed below.  Repeatable.",
-    ),
+    fail_on=FAIL_ON,
     **READING,
 )
 @_display.options
 def command(
     paths: tuple[str, ...], as_json: bool, tensors: bool, *, tree: bool, depth: int | None, digest: bool,
-    rules: tuple[str, ...], allow_unknown: bool, **options: Any,
+    fail_on: tuple[str, ...], allow_unknown: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Show what is in checkpoints.  paramtool imports and runs nothing from them, and reads tensor data only for
     --digest, --config and rules about bytes.  A file is unsafe if its pickles call unknown names: inspect lists all of
@@ -123,7 +109,7 @@ def command(
 
     \b
     $ paramtool inspect model.pt
-    $ paramtool inspect *.pt --quiet --fail-on 'unused-bytes>1MB' --fail-on untied:lm_head.weight=wte.weight
+    $ paramtool inspect *.pt --quiet --fail-on 'unused-bytes>1MB'
     $ paramtool inspect ./gpt2 --config ./gpt2 --fail-on config-ties
     $ paramtool inspect ./checkpoint-500 --optimizer
     """
@@ -132,12 +118,15 @@ def command(
     if depth is not None and not tree:
         raise UsageError("--depth needs --tree", hint="--tree --depth 2")
 
-    how = _Printing(as_json, tensors or digest, tree, depth, len(rules))
+    for text in fail_on:
+        ruling.parse(text)
+    listed = tensors or tree or digest or current.verbose or options["optimizer"] or options["optimizer_names"]
+    how = _Printing(as_json, tensors or digest, tree, depth, len(fail_on), as_json or current.quiet or bool(listed))
 
     def look(path: str) -> _Seen:
         check(path, "inspect")
         found = inspect_command.inspect(
-            path, digest=digest, fail_on=rules, allow_unknown=allow_unknown, progress=_render.progress, **options
+            path, digest=digest, fail_on=fail_on, allow_unknown=allow_unknown, progress=_render.progress, **options
         )
         unsafe = None if allow_unknown else _refused(found)
         return _Seen(path, how, found, unsafe or _contradicted(found))
@@ -177,6 +166,8 @@ class _Printing:
     depth: int | None
     rules: int
     """How many rules there are."""
+    is_listing: bool
+    """Whether each of several files is listed; else it is one line."""
 
     def text(self, seen: _Seen, where: str = "") -> None:
         """The listing, the findings, which say `where` if that is not plain, and the verdict."""
@@ -184,12 +175,16 @@ class _Printing:
             from paramtool.cli._inspect_rows import rows
 
             _render.rows(rows(seen.found, self.tensors, tree=self.tree, depth=self.depth))
-        if _render.is_table() and not current.verbose:
-            _render.rows(_grouped(seen.findings, where))
-        else:
-            _render.lines((where + line for line in _capped(seen.findings)), "finding")
+        self.findings(seen.findings, where)
         if self.rules and seen.found is not None and not current.quiet:
             _render.rows([_verdict(seen.findings, self.rules)])
+
+    def findings(self, found: Sequence[Finding], where: str) -> None:
+        """What rules found: of a kind one row on a terminal, and a line each elsewhere."""
+        if _render.is_table() and not current.verbose:
+            _render.rows(_grouped(found, where))
+        else:
+            _render.lines((where + line for line in _capped(found)), "finding")
 
 
 def _capped(findings: Sequence[Finding]) -> Iterator[str]:
@@ -212,7 +207,7 @@ def _grouped(findings: Sequence[Finding], where: str) -> Iterator[_render.Row]:
         names = [name for finding in group for name in finding.names]
         more = len(names) - MANY_NAMES
         yield ("finding", where + rule, f"{plural(len(names), 'tensor')}: each {what}")
-        yield from (("", "", elidable(one, 2)) for one in names[:MANY_NAMES])
+        yield from (("", "", f"  {one}") for one in names[:MANY_NAMES])
         if more > 0:
             yield ("", "", f"  and {more} more; --verbose and --json list them")
 
@@ -237,21 +232,29 @@ def _one(seen: _Seen, how: _Printing) -> int:
 
 def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) -> int:
     """Every path in order, also after one has failed; the exit code is the one that counts of theirs."""
+    from paramtool.cli._json_text import Kept
+
     codes: list[int] = []
-    with _kept() if how.as_json else nullcontext() as kept:
+    table: list[_render.Row] = []
+    broken: list[tuple[str, Finding]] = []
+    with Kept() if how.as_json else nullcontext() as kept:
         for path in paths:
             seen = _looked(path, look, how)
             codes.append(seen.code)
             if kept is not None:
                 kept.add(seen)
-            else:
+            elif how.is_listing:
                 # The listing of one of several, with an empty line after it.
-                if seen.found is None and not current.quiet:
-                    _render.rows([("file", whole(seen.path), f"not listed: error with exit code {seen.code}")])
                 how.text(seen, f"{seen.path}: ")
-                if not current.quiet:
-                    _render.lines([""])
+                _render.lines([""] if seen.found is not None and not current.quiet else [])
+            else:
+                table.append(_in_a_line(seen))
+                broken += ((seen.path, one) for one in seen.findings)
+                continue
             _complain(seen)
+        _render.rows(table)
+        for path, group in grouped(broken).items():
+            how.findings(group, f"{path}: ")
         if kept is not None:
             head = {"schema": "paramtool.inspect-files/1", "exit_code": exit_code(codes)}
             _render.text(kept.document(head, "files"))
@@ -262,11 +265,18 @@ def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) 
     return exit_code(codes)
 
 
-def _kept() -> Kept:
-    """The documents of several paths, kept until the exit code of all is known, which comes first."""
-    from paramtool.cli._json_text import Kept
-
-    return Kept()
+def _in_a_line(seen: _Seen) -> _render.Row:
+    """The verdict of a file, its path, and the reason, or what it is."""
+    if seen.failure is not None:
+        is_unsafe = seen.code == UnsafeError.exit_code
+        first, *others = seen.failure.message.removeprefix(f"{printable(seen.path)}: ").splitlines()
+        why = f"asks for {others[0].strip()}: nothing was run" if is_unsafe and others else first
+        return ("unsafe" if is_unsafe else "error", seen.path, why)
+    assert seen.found is not None
+    checkpoint = seen.found.checkpoint
+    facts = [checkpoint.format, plural(len(checkpoint.entries), "tensor"), size(checkpoint.nbytes)]
+    more = [plural(len(seen.findings), "finding")] if seen.findings else []
+    return ("finding" if seen.findings else "fine", seen.path, " · ".join([*facts, *more]))
 
 
 def _looked(path: str, look: Callable[[str], _Seen], how: _Printing) -> _Seen:

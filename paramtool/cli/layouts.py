@@ -11,7 +11,6 @@ from paramtool.cli import _completion, _display, _render
 from paramtool.cli._display import current, most
 from paramtool.cli._help import Command
 from paramtool.cli._options import JSON
-from paramtool.cli._table import brief, whole
 from paramtool.cli._text import FILE, evidence_in_short, plural
 from paramtool.commands import layouts as layouts_command
 from paramtool.layouts import evidence
@@ -69,16 +68,22 @@ def _list(found: EveryLayout) -> Iterator[_render.Row]:
     for layout in found.networks:
         # The kinds of networks, and in the long form what each can be.
         kinds = dict.fromkeys(form.kind for form in layout.forms)
-        yield (label, layout.name, layout.title, brief(", ".join(kinds), ", ".join(layout.holds())), _evidence(layout))
+        yield (
+            label,
+            layout.name,
+            layout.title,
+            _render.brief(", ".join(kinds), ", ".join(layout.holds())),
+            _evidence(layout),
+        )
         label = ""
     yield from listed(found)
     name = found.networks[0].name
-    yield ("next", whole(f"paramtool layouts {name}"), "shows its tensors, options, sources and evidence")
+    yield ("next", f"paramtool layouts {name}", "shows its tensors, options, sources and evidence")
 
 
 def _evidence(layout: Layout) -> str:
     found = evidence.evidence(layout)
-    return brief(evidence_in_short(found), "; ".join(found))
+    return _render.brief(evidence_in_short(found), "; ".join(found))
 
 
 def _show(layout: Layout) -> Iterator[_render.Row]:
@@ -159,7 +164,7 @@ def show_dialect(one: DialectSummary) -> Iterator[_render.Row]:
     yield ("version", one.version)
     if one.layouts:
         yield ("layouts", ", ".join(one.layouts))
-    yield ("models", _count(one), brief(_few(one.models), ", ".join(one.models)))
+    yield ("models", _count(one), _render.brief(_few(one.models), ", ".join(one.models)))
     reasons: dict[str, dict[str, str]] = {}
     for name, why in one.refused.items():
         reasons.setdefault(why.partition(": ")[0], {})[name] = why

@@ -9,7 +9,6 @@ import click
 from paramtool.cli import _display, _render
 from paramtool.cli._help import Command
 from paramtool.cli._options import JSON, READING, Row, options
-from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, plural
 from paramtool.commands import lock as lock_command
 from paramtool.lockfile.lock import NAME
@@ -17,7 +16,7 @@ from paramtool.lockfile.lock import NAME
 EPILOG = "Exit codes: 0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output."
 
 
-@click.command("lock", cls=Command, epilog=EPILOG)
+@click.command("lock", cls=Command, common="output force headers", epilog=EPILOG)
 @click.argument("paths", type=FILE, nargs=-1, required=True, metavar="PATH...")
 @options(
     lock_command.lock,
@@ -38,15 +37,9 @@ def command(paths: tuple[str, ...], *, output: str, as_json: bool, **options: An
     $ paramtool lock models/*.safetensors -o models.lock
     """
     found = lock_command.lock(paths, output, progress=_render.progress, **options)
-    _render.warn(*found.warnings)
-    if as_json:
-        _render.json_document(found)
-    elif output == "-":
+    made = [("model", one.path, plural(len(one.tensors), "tensor"), one.content) for one in found.models]
+    head = ("lock", found.output, plural(len(found.models), "model"))
+    is_text = output == "-" and not as_json
+    _render.report(found, as_json, [head, *made] if not is_text else (), found.warnings)
+    if is_text:
         _render.text([found.text.removesuffix("\n")])
-    else:
-        _render.rows(
-            [
-                ("lock", whole(found.output), plural(len(found.models), "model")),
-                *(("model", whole(one.path), plural(len(one.tensors), "tensor"), one.content) for one in found.models),
-            ]
-        )

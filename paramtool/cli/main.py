@@ -18,64 +18,69 @@ from paramtool import __version__
 from paramtool.cli import _display
 from paramtool.cli._failures import ClosedPipe, Failure, Interrupted, caught, failure
 from paramtool.cli._streams import prepare_streams, quoted
+from paramtool.grouping import grouped
 
 COMMANDS = {
-    "inspect": "look",
-    "variants": "look",
-    "report": "look",
-    "dedup": "shrink",
-    "export": "load elsewhere",
-    "convert": "convert networks, attention and experts",
-    "fuse": "convert networks, attention and experts",
-    "unfuse": "convert networks, attention and experts",
-    "guess": "convert networks, attention and experts",
-    "layouts": "convert networks, attention and experts",
-    "diff": "prove",
-    "lock": "prove",
-    "check": "prove",
-    "verify": "prove",
-}
-"""Every command, and what a person wants from it."""
-EXAMPLES = {
-    "inspect": ("show what a checkpoint holds: shared, fused and unused memory", "paramtool inspect model.pt"),
+    "inspect": ("look", "show what a checkpoint holds: shared, fused and unused memory", "paramtool inspect model.pt"),
     "variants": (
+        "look",
         "say which variants of a model can load a file",
-        "paramtool variants model.dedup.safetensors --against names.txt --against untied/config.json",
+        "paramtool variants small.safetensors --against names.txt",
     ),
     "report": (
+        "look",
         "write one page about a checkpoint, or about how another differs",
         "paramtool report base/ finetuned/ -o change.html",
     ),
-    "dedup": ("write every byte once and keep every name", "paramtool dedup model.pt"),
+    "dedup": ("shrink", "write every byte once and keep every name", "paramtool dedup model.pt"),
     "export": (
+        "load elsewhere",
         "write exactly the names that one variant wants",
-        "paramtool export model.dedup.safetensors --names names.txt -o plain.safetensors",
+        "paramtool export small.safetensors --names names.txt",
     ),
     "convert": (
+        "convert networks, attention and experts",
         "write another format, layout, type or dialect",
         "paramtool convert model/ --to vllm -o out/",
     ),
     "fuse": (
+        "convert networks, attention and experts",
         "store parts of attention, MLPs or networks as one tensor",
         "paramtool fuse model/ --layout qkv",
     ),
-    "unfuse": ("split fused tensors and flat vectors into named ones", "paramtool unfuse model/"),
-    "guess": ("list what tensors could be, and the command for each", "paramtool guess flat.pt"),
-    "layouts": ("list the layouts and dialects, and what each can hold", "paramtool layouts qkv-per-head"),
+    "unfuse": (
+        "convert networks, attention and experts",
+        "split fused tensors and flat vectors into named ones",
+        "paramtool unfuse model/",
+    ),
+    "guess": (
+        "convert networks, attention and experts",
+        "list what tensors could be, and the command for each",
+        "paramtool guess flat.pt",
+    ),
+    "layouts": (
+        "convert networks, attention and experts",
+        "list the layouts and dialects, and what each can hold",
+        "paramtool layouts qkv-per-head",
+    ),
     "diff": (
+        "prove",
         "say how two checkpoints differ, also across layouts and dialects",
         "paramtool diff base/ finetuned/",
     ),
+    "lock": (
+        "prove",
+        "pin checkpoints in git: a line for each tensor, with its digest",
+        "paramtool lock model.safetensors",
+    ),
     "check": (
+        "prove",
         "check checkpoints by rules and a lock, for CI",
         "paramtool check models/*.safetensors --lock paramtool.lock",
     ),
-    "lock": ("pin checkpoints in git: a line for each tensor, with its digest", "paramtool lock model.safetensors"),
-    "verify": (
-        "compare an output with its source",
-        "paramtool verify model.dedup.safetensors --against model.pt",
-    ),
+    "verify": ("prove", "compare an output with its source", "paramtool verify model.dedup.safetensors model.pt"),
 }
+"""{a command: what a person wants from it, what it does, and an example}"""
 CLOSED_PIPE = 141
 """What a shell shows for a program that SIGPIPE ended."""
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -123,14 +128,16 @@ class Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, grouped by what a person wants, each with one example; imports none of them."""
-        for want in dict.fromkeys(COMMANDS.values()):
+        for want, group in grouped((want, (name, *said)) for name, (want, *said) in COMMANDS.items()).items():
             with formatter.section(want.capitalize()):
-                for name in (name for name, wish in COMMANDS.items() if wish == want):
-                    what, example = EXAMPLES[name]
+                for name, what, example in group:
                     formatter.write_text(f"{name} - {what}")
                     formatter.write(f"      $ {example}\n")
         formatter.write_paragraph()
-        formatter.write_text("`paramtool help COMMAND` or `paramtool COMMAND --help` explains a command.")
+        text = (
+            "`paramtool help COMMAND` explains a command, with --all all of it; `help options` what many of them have."
+        )
+        formatter.write_text(text)
 
 
 def no_such_command(word: str) -> str:

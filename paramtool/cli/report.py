@@ -11,13 +11,12 @@ from paramtool.cli import _completion, _display, _render
 from paramtool.cli._help import Command
 from paramtool.cli._options import JSON, MEMORY, READING, Row, options
 from paramtool.cli._paths import check
-from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, plural, size
 from paramtool.commands.report.write import PageReport, report
 
 
 @click.command(
-    "report", cls=Command,
+   "report", cls=Command, common="output force equal only lock fail_on",
     epilog="Exit codes: 0 the page was written, whatever is on it; 2 usage, 3 bad file, 4 unsafe file, 7 output.",
 )  # fmt: skip
 @click.argument("path", type=FILE)
@@ -51,14 +50,10 @@ def command(path: str, other: str | None, *, as_json: bool, **options: Any) -> N
     """
     check(path, "report")
     found = report(path, other, progress=_render.progress, **options)
-    _render.warn(*found.warnings)
-    if as_json:
-        _render.json_document(found)
-    else:
-        _render.rows(_rows(found))
+    _render.report(found, as_json, _rows(found), found.warnings)
 
 
 def _rows(found: PageReport) -> Iterator[_render.Row]:
-    yield ("report", whole(found.output), size(found.nbytes), plural(len(found.sections), "section"))
+    yield ("report", found.output, size(found.nbytes), plural(len(found.sections), "section"))
     for title in found.sections:
         yield ("section", title)

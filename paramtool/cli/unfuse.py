@@ -13,7 +13,12 @@ from paramtool.cli._text import FILE, OUTPUT_ANY
 from paramtool.commands import relayout as relayout_command
 
 
-@click.command("unfuse", cls=Command, epilog=_relayout.EPILOG)
+@click.command(
+    "unfuse",
+    cls=Command,
+    common="output target source spec at dry_run force",
+    epilog=_relayout.EPILOG,
+)
 @click.argument("path", metavar="FILE", type=FILE)
 @options(
     relayout_command.unfuse,
@@ -33,7 +38,7 @@ def command(path: str, output: str | None, **flags: Any) -> None:
     What does not follow from the file, config.json or --spec is refused, with the layouts that fit.
 
     \b
-    $ paramtool unfuse flat.pt --layout cudnn --at rnn.weights --spec "lstm layers=2 hidden=128 input=18"
+    $ paramtool unfuse flat.pt --layout cudnn --spec "lstm hidden=128 input=18"
     $ paramtool unfuse model.fused.safetensors
     $ paramtool unfuse gpt-neox/ -o apart/
     $ paramtool unfuse phi.safetensors --layout qkv --spec "qkv heads=32 kv_heads=8"

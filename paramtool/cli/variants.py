@@ -13,7 +13,6 @@ from paramtool.cli._display import current, most
 from paramtool.cli._failures import failure
 from paramtool.cli._help import Command
 from paramtool.cli._options import JSON, READING, Row, options
-from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, FILE_OR_STDIN, plural, quoted
 from paramtool.engine.compare.difference import format_difference
 from paramtool.errors import exit_code
@@ -25,7 +24,7 @@ MANY = 8
 """How many names of a kind a report lists."""
 
 
-@click.command("variants", cls=Command,
+@click.command("variants", cls=Command, common="against only config",
                epilog="Exit codes: 0 all can load, 1 one cannot, 2 usage, 3 bad file, 4 unsafe file.")  # fmt: skip
 @click.argument("path", metavar="FILE", type=FILE)
 @options(
@@ -52,7 +51,7 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
 
     \b
     $ paramtool variants model.dedup.safetensors --against names.txt
-    $ paramtool variants model.dedup.safetensors --against old.pt --against untied/config.json
+    $ paramtool variants small.safetensors --against old.pt --against untied/
     """
     found = paramtool.variants(path, against, only=only, progress=_render.progress, **allowed)
     _render.warn(*found[0].warnings)
@@ -133,13 +132,13 @@ def _next(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
     if variant is None:
         return
     strict = ", strict=False" if variant.unused else ""
-    yield ("load it", whole(f"paramtool.torch.load_model(model, {path!r}{strict})"))
+    yield ("load it", f"paramtool.torch.load_model(model, {path!r}{strict})")
     if variant.against != "-":
         section = "" if variant.section is None else f" --only {quoted(variant.section)}"
         names = f"{_FLAGS[variant.kind]} {quoted(variant.against)}{section}"
         yield (
             "next",
-            whole(f"paramtool export {quoted(path)} {names} -o plain.safetensors"),
+            f"paramtool export {quoted(path)} {names} -o plain.safetensors",
             "for programs without paramtool",
         )
 

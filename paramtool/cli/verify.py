@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -10,12 +10,16 @@ import click
 from paramtool.cli import _completion, _display, _render
 from paramtool.cli._help import Command
 from paramtool.cli._options import JSON, READING, Row, options
-from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, plural
 from paramtool.commands import verify as verify_command
 
 
-@click.command("verify", cls=Command, epilog="Exit codes: 0 equal, 1 differences, 2 usage, 3 bad file, 4 unsafe file.")
+@click.command(
+    "verify",
+    cls=Command,
+    common="only subset tensors_only into weights each config",
+    epilog="Exit codes: 0 equal, 1 differences, 2 usage, 3 bad file, 4 unsafe file.",
+)
 @click.argument("out", type=FILE)
 @click.argument("ckpt", required=False, type=FILE)
 @options(
@@ -69,14 +73,18 @@ def command(
     elif found.differences:
         _render.lines(found.differences, "difference")
     else:
-        what = ", ".join(found.compared)
-        names = plural(found.names, "name")
-        notes = [f"{plural(found.rounded, 'tensor')} rounded as recorded"] * bool(found.rounded)
-        notes += [f"{plural(found.dequantised, 'tensor')} dequantised as recorded"] * bool(found.dequantised)
-        notes += [f"{plural(found.remade, 'converted tensor')} as converting again gives"] * bool(found.remade)
-        notes += [f"not {plural(found.converted, 'converted tensor')}"] * bool(found.converted)
-        names = ", ".join([names, *notes]) + "," * bool(notes)
-        _render.rows(
-            [("verified", whole(f"{names} of {found.output}"), whole(f"equal to {found.against}"), f"compared: {what}")]
-        )
+        _render.rows(_rows(found))
     return 1 if found.differences else 0
+
+
+def _rows(found: verify_command.Verified) -> Iterator[_render.Row]:
+    what = f"compared: {', '.join(found.compared)}"
+    yield ("verified", f"{plural(found.names, 'name')} of {found.output}", f"equal to {found.against}", what)
+    for number, how in (
+        (found.rounded, "rounded to another type, as the record says"),
+        (found.dequantised, "calculated from codes and scales, as the record says"),
+        (found.remade, f"equal to what converting {found.against} again gives"),
+        (found.converted, "converted, and not compared"),
+    ):
+        if number:
+            yield ("", f"{plural(number, 'tensor')}: {how}")

@@ -182,7 +182,7 @@ def alias_sets(checkpoint: Checkpoint) -> dict[str, str]:
 def declared_names(checkpoint: Checkpoint, path: str) -> set[tuple[str, ...]] | None:
     """The names that the config.json in a folder or beside a file ties, of each tie those that the checkpoint has.
 
-    None where there is no config; FormatError where it is damaged.
+    None where there is no config that can be read.
     """
     from paramtool.commands.config_ties import config_beside
     from paramtool.passes.config_ties import declared

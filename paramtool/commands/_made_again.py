@@ -42,6 +42,8 @@ class MadeAgain:
     networks: ConvertedNames
     whole: Checkpoint
     """`expected` with the tensors that networks were made from."""
+    more: tuple[str, ...] = ()
+    """Names that only the output has, for tensors that both have."""
 
     def broken(self, source: Source) -> Iterator[str]:
         """What the source must show for what was left out or joined, and does not."""
@@ -62,8 +64,10 @@ def made_again(found: Checkpoint, source: Checkpoint, path: Path) -> MadeAgain:
     found = _lacking(found, moved.unknown) if moved.unknown else found
     weights, gone = _casts.dequantised_again(found, source)
     whole = _lacking(moved.expected, gone)
-    parts = _converted(_without_declared(found, whole), whole)
-    return MadeAgain(source, parts.found, parts.expected, moved, weights, parts, whole)
+    known = _without_declared(found, whole)
+    parts = _converted(known, whole)
+    more = tuple(name for name in found.entries if name not in known.entries)
+    return MadeAgain(source, parts.found, parts.expected, moved, weights, parts, whole, more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,13 @@ class PartsSource:
 
 def parts_source(checkpoint: Checkpoint) -> PartsSource:
     """A checkpoint with its config and its record; FormatError if one of them is damaged."""
+    from paramtool.formats import hf_config
+
     where, record = checkpoint.files[0].path, record_of(checkpoint)
     return PartsSource(
         checkpoint=checkpoint,
         where=where,
-        config=config_beside(where),
+        config=hf_config.whole(config) if (config := hf_config.beside(where)) else {},
         shapes=shapes_of(checkpoint),
         record=record,
         ranks=first_order(checkpoint.entries, record),
@@ -44,11 +46,13 @@ def parts_source(checkpoint: Checkpoint) -> PartsSource:
 
 
 def config_beside(where: str, name: str = "config.json") -> Mapping[str, Any]:
-    """The config beside a checkpoint; empty if there is none."""
+    """The config beside a checkpoint; empty if none can be read, of which reading the checkpoint tells."""
     from paramtool.formats import hf_config
 
-    path = hf_config.beside(where) if name == hf_config.NAME else os.path.join(os.path.dirname(where), name)
-    return hf_config.whole(path) if path and os.path.exists(path) else {}
+    if name == hf_config.NAME:
+        return hf_config.read_beside(where, hf_config.whole)[0] or {}
+    path = os.path.join(os.path.dirname(where), name)
+    return hf_config.whole(path) if os.path.exists(path) else {}
 
 
 def dialects_of(source: PartsSource, model: KnownModel) -> list[str]:

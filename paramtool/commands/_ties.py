@@ -14,6 +14,7 @@ from paramtool.commands import config_ties
 from paramtool.commands.optimizer_carry import Carried
 from paramtool.errors import LayoutError, UsageError
 from paramtool.formats import hf_config
+from paramtool.formats.config_names import with_names
 from paramtool.formats.record import ties as record
 from paramtool.formats.record.ties import RecordedTies
 from paramtool.model.checkpoint import Checkpoint
@@ -39,6 +40,8 @@ def again(found: Checkpoint, source: Checkpoint) -> tuple[Checkpoint, tuple[Move
     choice = StateChoice(known.state.get("untied", ""), known.state.get("tied", ""))
     if known == record.decode(source.files[0].path, source.metadata):
         return source, (), choice
+    lacks = {n: first for n, first in known.untied.items() if n not in source.entries and first in source.entries}
+    source = with_names(source, lacks) or source  # `dedup --ties` gave it these
     try:
         ties = retied(source, [*known.untied], known.tied)
     except (UsageError, LayoutError):  # the source has these ties already, or is another file: comparing will tell

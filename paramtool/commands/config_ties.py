@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.errors import FormatError, UsageError, some
+from paramtool.errors import UsageError, some
 from paramtool.formats import hf_config
 from paramtool.formats.config_names import with_names
 from paramtool.formats.files import is_folder
+from paramtool.formats.record import ties as record
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import AliasGraph
@@ -43,9 +44,11 @@ class DeclaredTies:
 
 
 def config_beside(path: Path) -> Config | None:
-    """The config that was given, or is beside a checkpoint; None if none is.  FormatError where it cannot be read."""
-    place = hf_config.beside(os.fspath(path))
-    return hf_config.read(place) if place else None
+    """The config that was given, or is beside a checkpoint; None if there is none that can be read.
+
+    Reading the checkpoint tells of a damaged one; FormatError where it was given.
+    """
+    return hf_config.read_beside(os.fspath(path), hf_config.read)[0]
 
 
 def declared_ties(
@@ -93,20 +96,12 @@ def folder_ties(
 
     And a warning for each tie that the file does not keep.
     """
-    config = _of_folder(path)
+    config = config_beside(path) if is_folder(path) else None
     if config is None:
         return (), ()
     found = declared_ties(config, checkpoint, graph, all_rows=False)
     equal = (row.tie.names for row in found.rows if row.says and row.file == declared.EQUAL)
     return tuple(equal), tuple(f"{config.path}: {text(row)}" for row in found.broken)
-
-
-def _of_folder(path: Path) -> Config | None:
-    """The config of a folder; None of a file, and where there is none that can be read, of which reading it tells."""
-    try:
-        return config_beside(path) if is_folder(path) else None
-    except FormatError:
-        return None
 
 
 def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Checkpoint:
@@ -163,7 +158,7 @@ def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
     A program that opens the folder finds a name by itself, or by a tie of its model; any other would be missing.  None
     where there is no config that can be read.
     """
-    config = _of_folder(path)
+    config = config_beside(path) if is_folder(path) else None
     return declared.untied(config, checkpoint, graph) if config else set()
 
 
@@ -175,13 +170,17 @@ def separated_warning(where: str, names: Collection[str]) -> str:
     )
 
 
-def separated(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
-    """A checkpoint with each of some names in an alias set of its own."""
+def separated(checkpoint: Checkpoint, names: Collection[str], said: Mapping[str, str]) -> Checkpoint:
+    """A checkpoint with each of some names in an alias set of its own, and a record of those that are `said`."""
     entries = {
         name: entry._replace(link=Link(name, "storage")) if name in names else entry
         for name, entry in checkpoint.entries.items()
     }
-    return replace(checkpoint, entries=entries)
+    if not said:
+        return replace(checkpoint, entries=entries)
+    known = record.decode(checkpoint.files[0].path, checkpoint.metadata)
+    text = record.encode(known._replace(untied={**known.untied, **said}))
+    return replace(checkpoint, entries=entries, metadata={**checkpoint.metadata, record.KEY: text})
 
 
 def text(row: Declared) -> str:

@@ -109,9 +109,9 @@ class DedupOptions(ObjectOptions):
         if not self.keep:
             raise UsageError("keep is empty (--keep); expected first, last or a pattern of names")
         if self.memory < 1:
-            raise UsageError(f"memory (--memory) is {self.memory} bytes; expected 1 or more")
+            raise UsageError(f"--memory is {self.memory} bytes; expected 1 or more")
         if self.min_equal_bytes < 0:
-            raise UsageError(f"min_equal_bytes (--min-equal-bytes) is {self.min_equal_bytes}; expected 0 or more")
+            raise UsageError(f"--min-equal-bytes is {self.min_equal_bytes}; expected 0 or more")
         if not self.equal and (self.across_roles or self.derive_casts or self.fold_constants):
             raise UsageError(
                 "without comparing bytes (--no-equal) nothing is joined across roles, derived or folded",
@@ -195,9 +195,9 @@ def dedup_each(
     Errors as of `dedup`; nothing is written where one set is refused.
     """
     if options.ties:
-        raise UsageError("ties (--ties) are those of one set of weights, and --each takes all")
+        raise UsageError("--ties are those of one set of weights, and --each takes all")
     if options.format is not None:
-        raise UsageError("format (--format) is for one set of weights, and --each keeps the format of each")
+        raise UsageError("--format is for one set of weights, and --each keeps the format of each")
     return each(
         path,
         output,
@@ -318,7 +318,8 @@ def _settled(
     is_opened = where.is_of_folder and not options.share_renamed
     if untied := config_ties.untied(path, stored, graph) if is_opened else set():  # taken as if held apart
         tie_warnings += (config_ties.separated_warning(os.fspath(path), untied),)
-        checkpoint, stored = (config_ties.separated(one, untied) for one in (checkpoint, stored))
+        said = {name: first for name, first in with_firsts(options.ties or {}).items() if name in untied}
+        checkpoint, stored = (config_ties.separated(one, untied, said) for one in (checkpoint, stored))
         graph = alias.build(stored, options.keep, parts=False, split_content=True)
     looking = Looking(options.min_equal_bytes, options.across_roles, options.memory)
     content = compare(stored, graph, looking, progress) if options.equal else None

@@ -129,9 +129,9 @@ def dedup_family(
     """
     began = time.monotonic()
     if options.ties:
-        raise UsageError("ties (--ties) are those of one checkpoint, and a family has several")
+        raise UsageError("--ties are those of one checkpoint, and a family has several")
     if options.format is not None:
-        raise UsageError("format (--format) is for one checkpoint, and a family has several")
+        raise UsageError("--format is for one checkpoint, and a family has several")
     return _family(paths, output, options, began, progress=progress)
 
 
@@ -279,7 +279,7 @@ def _described(path: Path, folder: str, options: DedupOptions, progress: Progres
     graph = _graph(checkpoint, options.keep)
     if loose := config_ties.untied(path, checkpoint, graph):  # the file is taken as one that holds these names apart
         warnings.append(config_ties.separated_warning(where, loose))
-        checkpoint = config_ties.separated(checkpoint, loose)
+        checkpoint = config_ties.separated(checkpoint, loose, {})
         graph = _graph(checkpoint, options.keep)
     called = found.name if is_folder(path) or found.name.is_usual else WeightsName()
     return Input(where, folder, called, found, whole, taken, checkpoint, graph, (*taken.notes, *warnings))

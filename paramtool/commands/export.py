@@ -97,7 +97,7 @@ class ExportOptions(WriteOptions):
     def __post_init__(self) -> None:
         WriteOptions.__post_init__(self)
         if self.max_bytes < 0:
-            raise UsageError(f"max_bytes (--max-bytes) is {self.max_bytes}; expected 0 or more")
+            raise UsageError(f"--max-bytes is {self.max_bytes}; expected 0 or more")
 
 
 USUAL = ExportOptions()
@@ -173,7 +173,7 @@ def export_each(
     The keywords are those of `export`.
     """
     if options.format is not None:
-        raise UsageError("format (--format) is for one set of weights, and --each takes all")
+        raise UsageError("--format is for one set of weights, and --each takes all")
     return each(
         path,
         output,
@@ -472,12 +472,12 @@ def wanted_names(
     """The names that were asked for in one of the ways, or follow from the config; UsageError for several ways."""
     if (names is not None) + (like is not None) + all_names > 1:
         raise UsageError(
-            "choose one: names (--names NAMES.txt), like (--like OTHER_CKPT), or all_names (--all-names); without them "
-            "the names are those of the model of config (--config PATH), if it is given, else all"
+            "choose one: --names NAMES.txt, --like OTHER_CKPT, or --all-names; without them "
+            "the names are those of the model of --config PATH, if it is given, else all"
         )
     refuse_string("names", names)
     if like is None and options.like_only is not None:
-        raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
+        raise UsageError("--like-only is a section of --like OTHER_CKPT, which is not given")
     if like is not None:
         return _wanted_like(like, options)
     if names is None and not all_names and given() not in ("", NONE):
@@ -497,8 +497,8 @@ def _wanted_by_config(path: Path, options: ExportOptions) -> ExportRequest:
     """The names of the model of the config that was given."""
     if options.ties:
         raise UsageError(
-            "ties (--ties) are those of the config's model where config (--config) says the names",
-            hint="leave out ties (--ties)",
+            "--ties are those of the config's model where --config says the names",
+            hint="leave out --ties",
         )
     model = model_of(hf_config.beside(os.fspath(path)))
     brings = settings_of(given()) if is_folder(given()) else {}

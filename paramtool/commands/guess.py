@@ -191,7 +191,7 @@ def guess(
     `allow_unknown` as of `read`.
     """
     if limit < 1:
-        raise UsageError(f"limit (--limit) is {limit}; expected 1 or more")
+        raise UsageError(f"--limit is {limit}; expected 1 or more")
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     is_of_parts = spec.split()[:1] in ([kind] for kind in KINDS)
     on = TriedOn(path, checkpoint, spec, values, allow_class, allow_unknown)

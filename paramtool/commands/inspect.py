@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from paramtool.passes.rnn.buffers import FusedNetwork
 
 
-def alias_graph(checkpoint: Checkpoint, keep: str = "first") -> AliasGraph:
+def alias_graph(checkpoint: Checkpoint | Path, keep: str = "first") -> AliasGraph:
     """Which names share which bytes, by storage and by the file's own record; no tensor byte is read.
 
+    A path is read first.
     `keep` says which of the names that share bytes owns them: `first` or `last` in file order, or an fnmatch pattern
     such as `*embed*`, of which the first match counts.
     """
-    return alias.build(checkpoint, keep)
+    return alias.build(checkpoint if isinstance(checkpoint, Checkpoint) else formats.read(checkpoint), keep)
 
 
 RECURRENT = "weight_hh_l0"
@@ -284,7 +285,7 @@ def inspect(
     such files alone.
     """
     rules = _rules(fail_on)
-    is_compared = config != NONE and (config is not None or any(rule.kind.needs_config for rule in rules))
+    is_compared = config not in (None, NONE) or any(rule.kind.needs_config for rule in rules)
     if any(rule.kind.needs_content for rule in rules):
         equal, min_equal_bytes = True, 1
     allowed = policy.checked(allow_class)
@@ -364,7 +365,7 @@ def _section(whole: Checkpoint, name: str) -> Checkpoint:
     """One section alone; its file is as safe as all of its pickles."""
     from paramtool.passes import select
 
-    return with_config(replace(select.section(whole, name), unknown=whole.unknown))
+    return with_config(replace(select.section(whole, name), unknown=whole.unknown))[0]
 
 
 def _declared(settings: Config, checkpoint: Checkpoint, graph: AliasGraph, progress: Progress) -> DeclaredTies:

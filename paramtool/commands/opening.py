@@ -164,7 +164,7 @@ def each(
     them is refused.
     """
     if options.weights is not None:
-        raise UsageError("weights (--weights) is for one set of weights, and --each takes all")
+        raise UsageError("--weights is for one set of weights, and --each takes all")
     max_shard_size, folder = options.max_shard_size, os.fspath(path)
     target = os.fspath(output) if output is not None else default_output(path, True, word)
     check_name(target, True)

@@ -112,9 +112,7 @@ def relayouted(
             brings={hf_config.NAME: config} if config else {}, format=options.format,
         )  # fmt: skip
         if config and not where.is_folder:
-            raise UsageError(
-                f"{where.path}: new_config (--new-config) goes beside the weights of a folder", "-o FOLDER"
-            )
+            raise UsageError(f"{where.path}: --new-config goes beside the weights of a folder", "-o FOLDER")
         return where
 
     report, work = _prepared(path, found, where, output, options=options)
@@ -134,11 +132,11 @@ def relayout_each(
     """`relayout` of every set of weights of a folder and of those inside, into one folder that is built alike."""
     options = replace(options or RelayoutOptions(), **more)
     if options.into is not None:
-        raise UsageError("into (--into) takes one checkpoint and one model; it does not go with --each")
+        raise UsageError("--into takes one checkpoint and one model; it does not go with --each")
     if options.format is not None:
-        raise UsageError("format (--format) is for one set of weights, and --each keeps the format of each")
+        raise UsageError("--format is for one set of weights, and --each keeps the format of each")
     if options.new_config is not None:
-        raise UsageError("new_config (--new-config) is for one set of weights, and --each takes all")
+        raise UsageError("--new-config is for one set of weights, and --each takes all")
     register_files(options.layout_file)
     return each(
         path,
@@ -255,6 +253,7 @@ def _prepared(
         written=not options.dry_run,
         seconds=round(time.monotonic() - began, 3),
         sidecars=tuple(where.sidecars.files),
+        made=tuple(where.made),
         optimizer=carried.report.with_files(beside.report),
     )
     cast, judge = typed.names if typed else {}, _casts.judge(typed, options.allow_overflow)

@@ -47,6 +47,8 @@ class Relayouted(WholeReport):
     """The library that read the model back, too."""
     optimizer: StateReport = field(default_factory=StateReport)
     """What became of the optimizers in it."""
+    made: tuple[str, ...] = ()
+    """The other files of the output that were written anew for it, such as a config.json."""
 
     @property
     def changed_ties(self) -> RecordedTies | None:
@@ -100,8 +102,8 @@ class Relayouted(WholeReport):
         "networks=converted types=cast_report? "
         "parts=rearranged?(from=source to=target is_dialect renamed split joined facts said+) "
         "ties=changed_ties?(untied tied state) "
-        "optimizer=changed_state?(moved(at algorithm before after words) dropped training) left_out warnings files "
-        "seconds into=filled? cloned_nbytes+"
+        "optimizer=changed_state?(moved(at algorithm before after words) dropped training) made+ left_out warnings "
+        "files seconds into=filled? cloned_nbytes+"
     )
 
 

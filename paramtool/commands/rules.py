@@ -25,7 +25,7 @@ from paramtool.commands._rule_numbers import (
     wrong_count,
 )
 from paramtool.commands.sizes import parse_size, size
-from paramtool.errors import FormatError, UsageError
+from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Compound, Unknown
 from paramtool.model.dtype import DTYPES
@@ -101,11 +101,14 @@ def parse(text: str) -> Rule:
     >>> parse("unused-bytes>1MB").asked, parse("untied:a=b").asked
     (1000000, ('a', 'b'))
     """
-    for kind in KINDS:
-        start = kind.id + kind.form[:1]
-        if text.startswith(start) if kind.form else text == start:
-            return Rule(text, kind, kind.parse(text[len(start) :]))
-    raise UsageError(f"{quoted(text)} is an unknown rule; {_like(text)}the rules are {', '.join(map(_whole, KINDS))}")
+    try:
+        for kind in KINDS:
+            start = kind.id + kind.form[:1]
+            if text.startswith(start) if kind.form else text == start:
+                return Rule(text, kind, kind.parse(text[len(start) :]))
+        raise UsageError(f"is an unknown rule; {_like(text)}the rules are {', '.join(map(_whole, KINDS))}")
+    except UsageError as error:
+        raise error.located(f"--fail-on {quoted(text)}") from None
 
 
 def _whole(kind: Kind[Any]) -> str:
@@ -300,8 +303,6 @@ class MissingTie:
     config: Config | None = None
     rows: tuple[Declared, ...] = ()
     """The ties that lead from the one name to the other."""
-    unread: str = ""
-    """Why the config cannot be read."""
 
     @classmethod
     def of(cls, found: Inspection, a: str, b: str) -> MissingTie:
@@ -309,10 +310,7 @@ class MissingTie:
         from paramtool.commands import config_ties
         from paramtool.passes.config_ties import declared
 
-        try:
-            config = found.settings or config_ties.config_beside(found.path)
-        except FormatError as error:
-            return cls(found, unread=error.message)
+        config = found.settings or config_ties.config_beside(found.path)
         return cls(found, config, declared.between(config, found.checkpoint, a, b) if config else ())
 
     @property
@@ -339,9 +337,7 @@ class MissingTie:
 
     @property
     def against(self) -> str:
-        """Why the config does not make the rule hold, where it is about these names or cannot be read."""
-        if self.unread:
-            return f"; what a config says of it is not known: {self.unread}"
+        """Why the config does not make the rule hold, where it is about these names."""
         if not self.rows or not self.present:
             return ""
         if not self.declared:

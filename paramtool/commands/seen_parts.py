@@ -114,9 +114,7 @@ def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> KnownOfFi
         said = record_of(checkpoint)
     except FormatError:
         said = PartsRecord()
-    config: Mapping[str, Any] = {}
-    with suppress(ParamtoolError):
-        config = config_beside(checkpoint.files[0].path)
+    config = config_beside(checkpoint.files[0].path)
     layouts = {one.tensor: one.layout for one in said.fused}
 
     @cache

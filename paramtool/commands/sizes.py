@@ -12,6 +12,17 @@ MAX_EXPANDED_NBYTES = 1 << 30
 """What one expanded tensor may grow to, if nothing else is said (`--max-bytes` of `export`)."""
 
 
+def in_units(nbytes: int) -> str:
+    """The same number of bytes in the largest binary unit that divides it.
+
+    >>> in_units(1 << 30), in_units(4096), in_units(1000)
+    ('1GiB', '4KiB', '1000')
+    """
+    units = ((nbytes // one, name) for name, one in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+             if nbytes and nbytes % one == 0)  # fmt: skip
+    return next((f"{count}{name}" for count, name in units), str(nbytes))
+
+
 def parse_size(text: str) -> int:
     """Bytes of `5GB`, `512MiB`, `4096`; ValueError otherwise.
 

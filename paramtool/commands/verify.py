@@ -31,6 +31,7 @@ from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, of_file
 from paramtool.formats.folder.weight_sets import with_names
+from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import types as types_record
 from paramtool.formats.table import holds
 from paramtool.lazy_dataclass import dataclass
@@ -112,8 +113,8 @@ def verify(
     Of two folders the other files are compared, too.  `only` compares one section of `against`, its prefix stripped;
     `subset` lets `output` lack names, objects and files; `tensors_only` compares tensors and ties; `weights` names the
     file of `against`, a folder with several sets of weights, that is compared.  A name that the output's record
-    declares to be another, as `dedup --ties-from-config` does, may be missing in `against`; so may the tensors of
-    networks that the output's record says were converted, if they cannot be converted again, which is a warning.
+    declares to be another, as of `dedup --ties`, may be missing in `against`, and so may the tensors of networks that
+    the output's record says were converted, if they cannot be converted again; both are warnings.
     Tensors that the record says were cast have to be what rounding the source gives.  `into` is the model that
     `convert` put the weights of `against` into: the weights are compared with what the same `map`, `flatten`,
     `partial`, `source` and `spec` give, and every other byte with the model's.  `new_config` is the config.json that a
@@ -289,12 +290,16 @@ def _compared(
     """Two checkpoints, without what is beside them."""
     if asked.only is not None:
         expected = section_of(expected, asked.only)
+    by_config = found.entries.keys() - expected.entries.keys()
     found = config_ties.as_stored(found)
-    expected = config_ties.as_stored(expected, found.entries)
+    by_config -= found.entries.keys()
+    expected = config_ties.as_stored(expected, () if parts_record.KEY in found.metadata else found.entries)
     source, output_whole, output_name = expected, found, found.files[0].path
     again = made_again(found, source, against)
     moved, parts, weights = again.moved, again.networks, again.weights
     found, expected, warnings = again.found, again.expected, [*moved.notes, *parts.notes]
+    if more := {*by_config, *again.more}:
+        warnings.append(f"{some(more)}: only in the output, as other names of its tensors")
     if asked.subset:
         expected = replace(expected, entries={n: e for n, e in expected.entries.items() if n in found.entries})
     total = sum(view.nbytes for _, view in expected.windows())

@@ -78,7 +78,9 @@ def _refused(found: Weights, whole: bool, allow_class: tuple[str, ...], allow_un
 
 def _told(found: Weights, told: tuple[str, ...]) -> Weights:
     checkpoint = replace(found.checkpoint, notes=(*found.checkpoint.notes, *told))
-    return replace(found, checkpoint=checkpoint, below=found.below and found.below._replace(told=told))
+    if found.below is not None:
+        found = replace(found, below=found.below._replace(told=told), of_config=())
+    return replace(found, checkpoint=checkpoint)
 
 
 def describe(
@@ -138,7 +140,8 @@ def looked_at(
 
 def _named(found: Weights) -> Weights:
     """The same with the names that the config beside it adds."""
-    return replace(found, checkpoint=config_names.with_config(found.checkpoint))
+    named, notes = config_names.with_config(found.checkpoint)
+    return replace(found, checkpoint=named, of_config=tuple(notes))
 
 
 @contextmanager

@@ -9,41 +9,65 @@ Every checkpoint that is read goes through `with_config`, so every command knows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from paramtool.errors import FormatError
+from paramtool.errors import some
 from paramtool.formats import hf_config, object_tree
 from paramtool.model import alias, objects
 from paramtool.model.checkpoint import BY_CONFIG, Checkpoint
-from paramtool.model.config import given, version
+from paramtool.model.config import WORDS, Config, version
 from paramtool.model.view import View
 
+SHARD = re.compile(r"-of-(?!00001)\d{5}\.")
+"""The name of a file that holds a part of a model: what it lacks is in the others."""
 
-def with_config(checkpoint: Checkpoint) -> Checkpoint:
+
+def with_config(checkpoint: Checkpoint) -> tuple[Checkpoint, list[str]]:
     """A checkpoint with the names that the config beside it ties to some of its own, where one tensor has them all.
 
-    A config that is damaged is a note; FormatError if it was given.
+    And notes: what the config says and the file does not show, or that it is damaged; FormatError if it was given.
     """
-    if checkpoint.uses or not (path := hf_config.beside(checkpoint.files[0].path)):
-        return checkpoint
-    try:
-        config = hf_config.read(path)
-    except FormatError as error:
-        if given():
-            raise
-        return replace(checkpoint, notes=(*checkpoint.notes, f"{error.message}; it was not used"))
-    if config.architecture and not config.is_known and config.says("", "")[0]:
-        note = (
-            f"{path}: the ties of {config.architecture} are not in the table (of transformers {version()}); names that "
-            "its saver left out stay unknown"
-        )
-        checkpoint = replace(checkpoint, notes=(*checkpoint.notes, note))
+    path = checkpoint.files[0].path
+    if checkpoint.uses or (len(checkpoint.files) == 1 and SHARD.search(path)):
+        return checkpoint, []
+    config, unread = hf_config.read_beside(path, hf_config.read)
+    if config is None:
+        return checkpoint, [unread] * bool(unread)
+    entries = checkpoint.entries
     names: dict[str, str] = {}
-    for first, *others in config.class_ties(checkpoint.entries):  # save_pretrained keeps the first
-        if first in checkpoint.entries and isinstance(checkpoint.entries[first].value, View):
-            names |= {name: first for name in others if name not in checkpoint.entries}
-    return with_names(checkpoint, names, BY_CONFIG) or checkpoint
+    for group in config.class_ties(entries):
+        held = {name: entries[name].value for name in group if name in entries}
+        first = next(iter(held))
+        if isinstance(held[first], View) and (first == group[0] or len({*held.values()}) == 1):
+            names |= {name: first for name in group if name not in held}
+    notes = [f"{config.path}: {text}" for text in _notes(config, entries)]
+    return with_names(checkpoint, names, BY_CONFIG) or checkpoint, notes
+
+
+def _notes(config: Config, names: Collection[str]) -> Iterator[str]:
+    """What a config says of ties that the names of a file do not show."""
+    says, because = config.says("", "")
+    if says is None or not names or "" not in config.model_types:
+        return
+    if not config.is_known:
+        if says and config.architecture:
+            yield (
+                f"the ties of {config.architecture} are not in the table (of transformers {version()}); names that its "
+                "saver left out stay unknown"
+            )
+        elif not config.architecture and because.startswith(WORDS):
+            yield f"{because}, and no class is named (`architectures`): which names the model ties is not known"
+        return
+    denied = config.class_ties(names, says=False)
+    for group in denied:
+        if lacks := [name for name in group if name not in names]:
+            yield f"{because}, and the file lacks {some(lacks, 3)}: a model that has it begins it with random numbers"
+    if says and config.rows() and not config.class_ties(names):
+        first = next(iter(config.rows()[0].values()))
+        if not any(name.endswith(first.partition(".")[2]) for name in names):
+            yield f"{config.architecture} ties {first!r}, which the file lacks: it is of another model, or renamed"
 
 
 def with_names(checkpoint: Checkpoint, names: Mapping[str, str], evidence: str = "declared") -> Checkpoint | None:

@@ -11,8 +11,8 @@ writes by default have both settings, with different values.  The outer setting 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from paramtool.errors import FormatError, NoSuchFileError, UsageError
 from paramtool.formats import strict_json
@@ -27,6 +27,7 @@ ALONE = ("quantize_config.json", "quant_config.json")
 MAX_NBYTES = 16 << 20
 """The largest config; real ones have kilobytes, with many labels a few hundred."""
 MAX_DEPTH = 8
+T = TypeVar("T")
 NESTED = ("decoder", "encoder", "generator", "text_encoder")
 """Nested configs whose names do not end in `_config`."""
 
@@ -39,7 +40,21 @@ def beside(path: str) -> str:
     found = os.path.join(found, NAME) if not given() or is_folder(found) else found
     if given() and not os.path.exists(found):
         raise NoSuchFileError(found, "no such file; expected the config.json of a model, or a folder with one")
-    return found if os.path.exists(found) else ""
+    return found if os.path.lexists(found) else ""
+
+
+def read_beside(path: str, reader: Callable[[str], T]) -> tuple[T | None, str]:
+    """The config of a file or a folder, as `reader` gives it; None, and why, where the one beside it cannot be read.
+
+    FormatError if it was given.
+    """
+    found = beside(path)
+    try:
+        return (reader(found) if found else None), ""
+    except FormatError as error:
+        if given():
+            raise
+        return None, f"{error.message}; it was not used"
 
 
 def place(path: str, hint: str = "--config PATH gives a config that is elsewhere") -> str:
@@ -47,7 +62,8 @@ def place(path: str, hint: str = "--config PATH gives a config that is elsewhere
     if found := beside(path):
         return found
     place = os.path.join(path if is_folder(path) else os.path.dirname(path), NAME)
-    raise UsageError(f"{place}: no such file; a config says which names a model ties", hint)
+    why = f"{place}: no such file" if not given() else f"{path}: its config is left out ({NONE})"
+    raise UsageError(f"{why}; a config says which names a model ties", hint)
 
 
 def read(path: str) -> Config:

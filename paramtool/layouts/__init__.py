@@ -46,7 +46,7 @@ def find(name: str, others: Iterable[str] = ()) -> Layout:
         if declared in (name, name.split(".")[0]):
             raise error
     models = {model: dialect for model, dialect in OF_MODELS.items() if dialect in others}
-    near = list(dict.fromkeys(models.get(one, one) for one in nearest(name, [*known, *others, *models]))) or [
+    near = list(dict.fromkeys(models.get(one, one) for one in nearest(name.lower(), [*known, *others, *models]))) or [
         n for n in known if n.startswith(name.split(".")[0])
     ]
     hint = f"did you mean {', '.join(near)}?" if near else "`paramtool layouts` lists them"

@@ -11,11 +11,12 @@ Checkpoint
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from dataclasses import field
 from itertools import islice
 from typing import NamedTuple
 
+from paramtool.errors import nearest
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.display import Displayed, short
@@ -287,6 +288,29 @@ class Checkpoint(Displayed):
             elif isinstance(entry.value, Compound):
                 for part, view in entry.value.parts.items():
                     yield f"{name}/{part}", view
+
+    def __getitem__(self, name: str) -> Value:
+        """A tensor by its name: its shape, type and place, and no byte of it; `paramtool.load_file` reads arrays."""
+        if name not in self.entries:
+            near = ", ".join(map(repr, nearest(name, self.entries)))
+            raise KeyError(f"{name!r} is not in the file" + (f"; did you mean {near}?" if near else ""))
+        return self.entries[name].value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def keys(self) -> KeysView[str]:
+        """The names of all tensors."""
+        return self.entries.keys()
 
     def said(self) -> tuple[str, ...]:
         """All that people are told of it: what was left out, and the notes."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar, cast
@@ -29,8 +29,9 @@ TEXT = ("text_config", "language_config", "llm_config")
 NONE = "none"
 """What is given instead of a path where no config counts."""
 REPLACED = {
-    "ties_from_config": "the config.json beside the input counts, and config (--config PATH) gives another",
-    "keys_from_config": "config (--config PATH) says whose model's names are written",
+    "ties_from_config": "the config.json beside the input counts, and --config PATH gives another",
+    "tolerance": "--atol X accepts differences of at most X, and --rtol of a part of the number",
+    "keys_from_config": "--config PATH says whose model's names are written",
 }
 """{a former keyword: what does the same}; its flag was called alike."""
 P = ParamSpec("P")
@@ -91,15 +92,18 @@ class Config:
             return None, f"not said; {because}, which is about the output head only"
         return says, because
 
-    def class_ties(self, names: Collection[str]) -> list[tuple[str, ...]]:
-        """The ties of the class, the first name of each and the others, of which the first or several are in `names`.
+    def class_ties(self, names: Collection[str], says: bool = True) -> list[tuple[str, ...]]:
+        """The ties of the class that the config declares, or denies, and of which names are in `names`.
 
-        Files can have other names than the model; of its two lists the one counts with more of the names.
+        The first name of each, which save_pretrained keeps, and the others.  Files can have other names than the
+        model, and lack the name of its base: of all lists the one counts with most of the names.  Where the first is
+        not there, and one other is, names of its module show that it is not there under a name of another kind.
         """
-        best = max(self.rows(), key=lambda ties: sum(n in names for n in {*ties, *ties.values()}), default=None)
-        groups = grouped((first, name) for name, first in (best or {}).items() if self.says("", name)[0])
+        rows = [*self.rows(), *map(_without_base, self.rows())]
+        best = max(rows, key=lambda ties: sum(n in names for n in {*ties, *ties.values()}), default=None)
+        groups = grouped((first, name) for name, first in (best or {}).items() if self.says("", name)[0] is says)
         found = [(first, *others) for first, others in groups.items()]
-        return [group for group in found if group[0] in names or sum(name in names for name in group) > 1]
+        return [group for group in found if _is_there(group, names)]
 
     @property
     def is_known(self) -> bool:
@@ -135,6 +139,27 @@ class Config:
                 what = str(default).lower()
                 return default, f"not said; {what} is the default of {model_type} in transformers {version()}"
         return self._words("") if scope else (None, "not said")
+
+
+def _is_there(group: Sequence[str], names: Collection[str]) -> bool:
+    held = sum(name in names for name in group)
+    base = group[0].partition(".")[0] + "."
+    return group[0] in names or held > 1 or (held == 1 and any(name.startswith(base) for name in names))
+
+
+def _without_base(ties: Mapping[str, str]) -> dict[str, str]:
+    """The same ties in a file of the base model alone: `wte.weight`, where a model with a head has `transformer.`.
+
+    >>> _without_base({"lm_head.weight": "transformer.wte.weight"})
+    {'lm_head.weight': 'wte.weight'}
+    """
+    bases = {
+        base
+        for name, first in ties.items()
+        if (base := first.partition(".")[0]) != name.partition(".")[0] and first.count(".") > 1
+    }
+    heads = {name: head for name in {*ties, *ties.values()} if (head := name.partition("."))[0] in bases}
+    return {heads.get(name, ("", "", name))[2]: heads.get(first, ("", "", first))[2] for name, first in ties.items()}
 
 
 @cache

@@ -100,6 +100,13 @@ class Distance(NamedTuple):
     """How many elements are NaN in the first tensor only."""
     nan_only_b: int = 0
     """How many elements are NaN in the second tensor only."""
+    beyond: float | None = None
+    """The largest of what differences are more than `rtol * |b|`, where that was asked for."""
+
+    def is_close(self, atol: float) -> bool:
+        """Whether no element is further than `atol + rtol * |b|`, as of numpy.allclose."""
+        most = self.largest if self.beyond is None else self.beyond
+        return most is not None and most <= atol
 
     @property
     def is_finite(self) -> bool:

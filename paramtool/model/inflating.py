@@ -73,5 +73,5 @@ class Budget:
         if self._spent > self._most:
             raise UnsafeError(
                 f"{where}: {self._spent} bytes would be inflated or calculated; the limit is {self._most}",
-                hint=f"--max-inflated {self._spent} allows it (max_inflated in Python), if the file is trusted",
+                hint=f"--max-inflated {self._spent} allows it, if the file is trusted",
             )

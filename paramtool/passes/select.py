@@ -116,7 +116,7 @@ def section_for(checkpoint: Checkpoint, wanted: Collection[str]) -> str | None:
         raise UsageError(
             f"{checkpoint.files[0].path}: {len(winners)} sections hold the wanted names: "
             + ", ".join(repr(winner) for winner in winners),
-            hint="choose a section: only=... in Python, --only on the command line",
+            hint="choose a section: --only SECTION",
         )
     return winners[0]
 

@@ -84,15 +84,30 @@ def test_other_objects_are_in_the_verdict(folder: Path) -> None:
         assert ran.code == 1 and ran.out.startswith(f"verdict  {verdict}\n"), ran
 
 
-def test_a_tolerance_covers_rounding_alone(folder: Path) -> None:
-    """The largest absolute difference decides; changed numbers are never covered."""
-    rounded = ("diff", "base.safetensors", "rounded.safetensors", "--exit-code", "--tolerance")
+def test_a_tolerance_covers_what_is_near(folder: Path) -> None:
+    """As numpy.allclose: the largest difference decides, beside what --rtol allows of each number."""
+    rounded = ("diff", "base.safetensors", "rounded.safetensors", "--exit-code", "--atol")
     assert quick(*rounded, "0.01", cwd=folder).code == 0
     assert quick(*rounded, "1e-9", cwd=folder).code == 1
-    changed = ("diff", "base.safetensors", "changed.safetensors", "--exit-code", "--tolerance", "9")
-    assert quick(*changed, cwd=folder).code == 1
-    ran = quick("diff", "base.safetensors", "rounded.safetensors", "--tolerance", "1", cwd=folder)
+    changed = ("diff", "base.safetensors", "changed.safetensors", "--exit-code")
+    for more, code in (((), 1), (("--atol", "1e-9"), 1), (("--atol", "99"), 0), (("--rtol", "1e-9"), 1)):
+        assert quick(*changed, *more, cwd=folder).code == code
+    ran = quick("diff", "base.safetensors", "rounded.safetensors", "--atol", "1", cwd=folder)
     assert ran.code == 2 and "--exit-code is not given" in ran.err
+    ran = quick(*changed, "--tolerance", "1", cwd=folder)
+    assert ran.code == 2 and "--tolerance is replaced: --atol" in ran.err
+
+
+def test_a_relative_tolerance_is_that_of_numpy(tmp_path: Path) -> None:
+    """Of each number alone: what is near one is not near another."""
+    a = np.array([1.0, 100.0, 0.0, np.nan, np.inf], "f4")
+    for by, rtol, atol in ((1.01, 0.011, 0), (1.01, 0.009, 0), (1.0, 0, 0), (1.01, 0.009, 0.5), (1.01, 0.02, 0.1)):
+        b = (a * by).astype("f4")
+        save_file({"w": a}, tmp_path / "a.safetensors")
+        save_file({"w": b}, tmp_path / "b.safetensors")
+        flags = ("--exit-code", "--rtol", rtol, "--atol", atol)
+        ran = quick("diff", "a.safetensors", "b.safetensors", *flags, cwd=tmp_path)
+        assert (ran.code == 0) == np.allclose(a, b, rtol, atol, equal_nan=True), (by, rtol, atol, ran)
 
 
 @pytest.mark.parametrize("other", ["base", "renamed", "rounded", "changed", "fewer"])
@@ -166,8 +181,8 @@ def test_too_little_memory_is_undecided(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", ["-1", "nan", "inf", "1e400"])
 def test_a_tolerance_that_is_no_difference(number: str, folder: Path) -> None:
-    ran = quick("diff", "base.safetensors", "rounded.safetensors", "--exit-code", f"--tolerance={number}", cwd=folder)
-    assert ran.code == 2 and "expected a finite difference, which is 0 or more" in ran.err, ran
+    ran = quick("diff", "base.safetensors", "rounded.safetensors", "--exit-code", f"--atol={number}", cwd=folder)
+    assert ran.code == 2 and "expected a finite number, which is 0 or more" in ran.err, ran
 
 
 def test_the_base_of_a_fine_tune(folder: Path) -> None:

@@ -136,7 +136,6 @@ def counted_by_hand() -> Iterator[str]:
 
 ALWAYS_SEVERAL = {
     "commands/diff/words.py: {len(runs) // period} times",
-    "cli/dedup.py: {len(alias_set)} names",
     "cli/_inspect_rows.py: {names} names",
     "formats/pickle/numpy_values.py: {len(shape)} axes",
     "formats/bson/read.py: {len(view.shape)} axes",

@@ -19,7 +19,7 @@ from paramtool.commands import inspect as inspect_command
 from paramtool.errors import UsageError
 from tests.cli.test_commands import on_a_terminal
 from tests.hostile.command import Ran, contents, quick, refused
-from tests.hostile.makers_torch import HOOKS, call_of, name, row, state, tensor, zipped
+from tests.hostile.makers_torch import call_of, state, tensor, zipped
 
 
 def save(folder: Path, path: str = "m.pt", **tensors: Any) -> Path:
@@ -135,36 +135,26 @@ def test_unused_is_not_what_was_skipped(tmp_path: Path) -> None:
     assert ran.code == 0 and not rows(ran, "unused") and rows(ran, "left out"), ran
 
 
-def test_a_large_record_is_said(tmp_path: Path) -> None:
-    """Many small tensors are mostly names."""
-    torch.save({f"layer.{k}": torch.full((1,), float(k)) for k in range(500)}, tmp_path / "m.pt")
-    (found,) = rows(quick("dedup", "m.pt", cwd=tmp_path), "record")
-    assert found.endswith("kB record where 500 names are stored")
-    save(tmp_path, w=torch.ones(100_000))
-    assert not rows(quick("dedup", "m.pt", "--force", cwd=tmp_path), "record")
-
-
 def test_expanded_tensors_count_for_what_they_hold(tmp_path: Path) -> None:
     """A window of stride 0 saves nothing that was ever stored."""
     w = torch.arange(1000.0)
     save(tmp_path, w=w, x=w[:1].expand(1_000_000))
-    (found,) = rows(quick("dedup", "m.pt", cwd=tmp_path), "shared")
-    assert found.endswith("  4 B follow their owner"), found
+    found = rows(quick("dedup", "m.pt", cwd=tmp_path), "shared")
+    assert found == ["w  4.00 kB", "x  same memory, view"], found
 
 
 def test_groups_by_memory(tmp_path: Path) -> None:
-    """Tied names are shared, other memories with equal bytes one row each, with how many names share it."""
+    """Tied names share memory, and others only bytes."""
     w = torch.arange(4096.0)
     c, e = w.clone(), w.clone()
     save(tmp_path, a=w, b=w, c=c, d=c, e=e)
     ran = quick("dedup", "m.pt", cwd=tmp_path)
-    assert rows(ran, "shared") == ["a  b (same)  16.4 kB follow their owner"]
-    assert rows(ran, "equal") == ["a  c (2 names share it)  16.4 kB, stored once, separate on load",
-                                  "a  e  16.4 kB, stored once, separate on load"]  # fmt: skip
+    apart = "equal bytes, stored once, separate on load"
+    expected = ["a  16.4 kB", "b  same memory", f"c  {apart}", f"d  {apart}", f"e  {apart}"]
+    assert rows(ran, "equal") == expected
     assert quick("dedup", "m.dedup.safetensors", "-o", "again.safetensors", cwd=tmp_path).code == 0
     again = quick("dedup", "m.dedup.safetensors", "-o", "third.safetensors", cwd=tmp_path)
-    assert (rows(again, "shared"), rows(again, "equal")) == (rows(ran, "shared"), rows(ran, "equal"))
-    assert "(same size)" in rows(again, "size")[0]
+    assert rows(again, "equal") == expected and "->" in rows(again, "size")[0]
 
 
 def test_many_groups(tmp_path: Path) -> None:
@@ -172,7 +162,7 @@ def test_many_groups(tmp_path: Path) -> None:
     pairs = [torch.full((3,), float(k)) for k in range(11)]
     torch.save({f"{side}.{k}": t for k, t in enumerate(pairs) for side in "ab"}, tmp_path / "m.pt")
     found = rows(quick("dedup", "m.pt", cwd=tmp_path), "shared")
-    assert len(found) == 9 and found[-1] == "and 3 more groups  --verbose and --json list them"
+    assert len(found) == 17 and found[-1] == "and 3 more groups  --verbose and --json list them"
 
 
 @pytest.mark.parametrize("output", ["", "x/", "ghost/x.safetensors", "m.pt"])
@@ -269,10 +259,6 @@ def test_next_promises_what_dedup_does(tmp_path: Path) -> None:
     found = suggested(tmp_path, "model.pt", "--allow-class", "lib.make")
     assert "--allow-class lib.make" in found
     assert quick(*shlex.split(found.split("  ")[0])[1:], cwd=tmp_path).code == 0
-    wrapped = name("torch._utils", "_rebuild_parameter") + row(call_of("lib", "make"), b"\x89", HOOKS) + b"R"
-    zipped(state(w=tensor(), u=wrapped))(tmp_path)
-    found = suggested(tmp_path, "model.pt", "--allow-class", "lib.make")
-    assert "1 tensor" in found and "no flag helps" in found and "paramtool dedup" not in found
 
 
 def test_words_for_one(tmp_path: Path) -> None:
@@ -286,7 +272,8 @@ def test_digest_knows_better(tmp_path: Path) -> None:
     """Equal bytes are not counted twice, once they are known."""
     w = torch.arange(4096.0)
     save(tmp_path, a=w, b=w.clone())
-    assert "32.8 kB" in suggested(tmp_path) and "16.4 kB" in suggested(tmp_path, "m.pt", "--digest")
+    assert not rows(quick("inspect", "m.pt", cwd=tmp_path), "next")
+    assert "16.4 kB" in suggested(tmp_path, "m.pt", "--digest")
 
 
 def test_a_rule_counts_small_tensors(tmp_path: Path) -> None:
@@ -301,11 +288,6 @@ def test_commands_can_be_typed(path: str, tmp_path: Path) -> None:
     """As they stand, in a shell."""
     save(tmp_path, path, w=torch.ones(3))
     typed = shlex.split(suggested(tmp_path, path).split("  ")[0])
-    ran = quick(*typed[1:], cwd=tmp_path)
-    assert ran.code == 0, ran
-    (tmp_path / "names.txt").write_text("w\n")
-    assert quick(*shlex.split(rows(ran, "next")[0])[1:], cwd=tmp_path).code == 0
-    typed = shlex.split(rows(ran, "export")[0].split("  ")[0])
     ran = quick(*typed[1:], cwd=tmp_path)
     assert ran.code == 0, ran
     assert quick(*shlex.split(rows(ran, "next")[0])[1:], cwd=tmp_path).code == 0

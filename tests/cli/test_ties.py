@@ -25,7 +25,7 @@ def test_dedup_records_it(kept_last: Path) -> None:
     ran = quick(
         "dedup", "lm.pt", "-o", "lm.safetensors", "--ties", "encoder.weight=decoder.weight", cwd=kept_last.parent
     )
-    assert ran.code == 0 and "encoder.weight (same)" in ran.out, ran
+    assert ran.code == 0 and "encoder.weight  same memory" in ran.out, ran
     found = paramtool.load_file(kept_last.parent / "lm.safetensors")
     assert np.shares_memory(found["encoder.weight"], found["decoder.weight"])
     line = ran.out.strip().splitlines()[-1].removeprefix("next  paramtool ")
@@ -76,7 +76,7 @@ def test_a_state_dict_has_a_place_for_it(tmp_path: Path, output: str) -> None:
     """`state_dict()` has `_metadata`, which is kept beside the new name, and the line of the report verifies it."""
     torch.save(torch.nn.ModuleDict({"decoder": torch.nn.Linear(40, 50)}).state_dict(), tmp_path / "lm.pt")
     ran = quick("dedup", "lm.pt", "-o", output, "--ties", "encoder.weight=decoder.weight", cwd=tmp_path)
-    assert ran.code == 0 and "encoder.weight (same)" in ran.out, ran
+    assert ran.code == 0 and "encoder.weight  same memory" in ran.out, ran
     found = paramtool.read(tmp_path / output)
     assert "encoder.weight" in found.entries and "_metadata" in repr(found.objects)
     line = ran.out.strip().splitlines()[-1].removeprefix("next  paramtool ")

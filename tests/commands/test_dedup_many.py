@@ -330,7 +330,6 @@ def test_the_command(two: list[Path], tmp_path: Path) -> None:
     dry = quick("dedup", *two, "-o", "out", "--dry-run", "--json", cwd=tmp_path)
     assert validate("dedup-family", dry.out)["written"] is False and not (tmp_path / "out").exists()
     ran = quick("dedup", *two, "-o", "out", cwd=tmp_path)
-    assert "not done  slices, transposes and casts" in ran.out
     assert ran.code == 0 and "8.20 kB shared by all, 0 B by some, 8.19 kB own" in ran.out, ran
     assert "1 of several inputs" in ran.out and "hard links" in ran.out
     done = validate("dedup-family", quick("dedup", *two, "-o", "out", "--force", "--json", cwd=tmp_path).out)

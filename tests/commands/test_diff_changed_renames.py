@@ -136,7 +136,7 @@ def test_a_cast_under_another_name_with_a_nan(number: float, tmp_path: Path) -> 
     for a, b in ((one.bfloat16(), one.bfloat16().float()), (one, one.bfloat16())):
         found = compared(tmp_path, {"a": a}, {"b": b})
         assert [(made.a, made.b) for made in found.tensors] == [(("a",), ("b",))]
-        assert found.judge(tolerance=0.1)
+        assert found.judge(atol=0.1)
 
 
 def test_a_cast_of_its_own_beside_another_copy(tmp_path: Path) -> None:
@@ -145,4 +145,4 @@ def test_a_cast_of_its_own_beside_another_copy(tmp_path: Path) -> None:
     a, b = {"w": one, "served": one.bfloat16()}, {"w": one.bfloat16(), "served": one.bfloat16()}
     found = compared(tmp_path, a, b)
     assert {made.b[0]: made.kind for made in found.tensors} == {"w": ROUNDED, "served": SAME}
-    assert found.judge(tolerance=0.1)
+    assert found.judge(atol=0.1)

@@ -291,8 +291,9 @@ def test_threads_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_damaged_config_is_not_passed_over(tmp_path: Path) -> None:
     by_safetensors(state(), tmp_path)
     (tmp_path / "config.json").write_text("{")
+    assert any("it was not used" in text for text in paramtool.lock([tmp_path], "-").warnings)
     with pytest.raises(FormatError, match=r"config\.json"):
-        paramtool.lock([tmp_path], "-")
+        paramtool.lock([tmp_path], "-", config=tmp_path)
 
 
 def test_a_wrong_crc_is_not_locked(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ REPORTS = (
     "dedup tied.pt",
     "dedup equal.pt --dry-run",
     "inspect tied.dedup.safetensors",
-    "verify tied.dedup.safetensors --against tied.pt",
+    "verify tied.dedup.safetensors tied.pt",
     "variants tied.dedup.safetensors --against names.txt --against seq2seq.pt",
     "export tied.dedup.safetensors --names names.txt -o plain.safetensors",
     "fuse tied.pt --layout cudnn",

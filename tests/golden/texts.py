@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 
+from paramtool.cli._help import ALL
 from paramtool.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,7 @@ PHRASE = re.compile(r"[A-Za-z]{2,}.* \S*[a-z]{2,}", re.DOTALL)
 
 
 def help_texts() -> Iterator[str]:
-    """What `paramtool --help` and `paramtool COMMAND --help` print."""
+    """What `paramtool --help` and `paramtool help COMMAND --all` print."""
     settings = {**cli.context_settings, "terminal_width": 100, "max_content_width": 100}
     context = click.Context(cli, info_name="paramtool", **settings)
     yield f"$ paramtool --help\n{cli.get_help(context)}"
@@ -34,7 +35,8 @@ def help_texts() -> Iterator[str]:
         command = cli.get_command(context, name)
         assert command is not None
         inner = click.Context(command, context, info_name=name, **settings)
-        yield f"$ paramtool {name} --help\n{command.get_help(inner)}"
+        inner.meta[ALL] = True
+        yield f"$ paramtool help {name} --all\n{command.get_help(inner)}"
 
 
 def _template(node: ast.JoinedStr) -> str:

@@ -91,7 +91,7 @@ def test_a_call_that_no_tensor_needs(path: str, tmp_path: Path) -> None:
     makers_torch.zipped(state(w=tensor(), evil=touch(tmp_path)[path]))(tmp_path)
     ran = asked("inspect", "model.pt")
     assert ran.code == 4 and path in ran.err and "--allow-unknown" not in ran.out, ran
-    assert "1 tensor, 1 distinct" in ran.out and "not done  " in ran.out, ran
+    assert "1 tensor, 1 distinct" in ran.out, ran
     (line,) = (line for line in ran.out.splitlines() if line.startswith("unsafe  "))
     assert path in line and "not run" in line, line
     ran = asked("inspect", "--json", "model.pt")

@@ -64,7 +64,7 @@ def test_a_layout_and_a_shorter_type(layout: PartLayout, back: bool, end: str, t
         wanted = np.abs(narrow[one.b[0]].astype("f8") - b[one.b[0]].astype("f8"))
         assert one.change is not None and one.change.largest == wanted.max()
     most = max(one.change.largest for one in found.tensors if one.change and one.change.largest is not None)
-    assert found.judge(tolerance=most) and not found.judge(tolerance=most / 2)
+    assert found.judge(atol=most) and not found.judge(atol=most / 2)
     (tmp_path / "a.safetensors").rename(tmp_path / "wide.safetensors")
     assert {one.kind for one in diff(tmp_path / "b.safetensors", tmp_path / "wide.safetensors").tensors} == {ROUNDED}
 
@@ -97,12 +97,12 @@ def test_a_network_in_another_layout_and_type(name: str, spec: object, back: boo
     found = compared(tmp_path, a, as_type(b, np.dtype(dtype)))
     kinds = {one.kind for one in found.tensors if one.a and one.b}  # constants are in one of the two only
     assert kinds == {ROUNDED if dtype == "f2" else CAST}, told(found)
-    assert found.judge(tolerance=0.01) and found.is_same == (dtype == "f8")
+    assert found.judge(atol=0.01) and found.is_same == (dtype == "f8")
     spoilt = dict(b)
     at = max(b, key=lambda key: b[key].size)
     spoilt[at] = b[at].copy()
     spoilt[at].flat[b[at].size // 2] += 1
-    assert not compared(tmp_path, a, as_type(spoilt, np.dtype(dtype))).judge(tolerance=0.01)
+    assert not compared(tmp_path, a, as_type(spoilt, np.dtype(dtype))).judge(atol=0.01)
 
 
 def test_sums_of_biases_in_another_type(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_what_is_beside_a_matrix_follows_a_map_that_casts(end: str, tmp_path: Pa
         kinds = {name: one.kind for one in found.tensors for name in one.b}
         assert kinds[f"{made}.weight"] == ROUNDED
         assert (kinds[f"{made}{end}"] == ROUNDED) is not wrong, told(found)
-        assert found.judge(tolerance=0.01) is not wrong
+        assert found.judge(atol=0.01) is not wrong
 
 
 def test_a_bias_that_stays_is_changed(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_nan_is_the_cast_of_any_nan(dtype: torch.dtype, tmp_path: Path) -> Non
     torch.save({"w": one.to(dtype)}, tmp_path / "b.pt")
     (found,) = diff(tmp_path / "a.pt", tmp_path / "b.pt").tensors
     assert found.kind == ("cast" if dtype == torch.float64 else "rounded")
-    assert diff(tmp_path / "a.pt", tmp_path / "b.pt").judge(tolerance=1.0)
+    assert diff(tmp_path / "a.pt", tmp_path / "b.pt").judge(atol=1.0)
     (back,) = diff(tmp_path / "b.pt", tmp_path / "a.pt").tensors
     assert back.kind == found.kind
     torch.save({"w": one.to(dtype).float()}, tmp_path / "c.pt")
@@ -251,7 +251,7 @@ def test_integers_that_are_rounded(first: int, dtype: str, tmp_path: Path) -> No
         (one,) = found.tensors
         most = max(abs(int(x) - int(y)) for x, y in zip(whole, whole.astype(dtype), strict=True))
         assert (one.kind, one.change and one.change.largest) == (ROUNDED, most), one
-        assert found.judge(tolerance=most) and not found.judge(tolerance=most - 1) and most
+        assert found.judge(atol=most) and not found.judge(atol=most - 1) and most
 
 
 @pytest.mark.parametrize("old, new", [("f4", "i4"), ("i8", "i4"), ("i4", "u2")])

@@ -440,7 +440,7 @@ def test_a_fine_tune_saved_in_half(tuned: Path, tmp_path: Path) -> None:
     found = diff(tuned / "base" / "model.safetensors", tmp_path / "half.safetensors")
     assert not found.is_same and kinds(found) <= {"rounded", CAST}
     most = max(float(np.abs(one - half[name].float().numpy()).max()) for name, one in state.items())
-    assert found.judge(tolerance=most) and not found.judge(tolerance=most / 2)
+    assert found.judge(atol=most) and not found.judge(atol=most / 2)
     wide = diff(tmp_path / "half.safetensors", tmp_path / "wide.safetensors")
     assert wide.is_same and kinds(wide) == {CAST}
 
@@ -628,4 +628,4 @@ def test_a_tied_copy_in_a_shorter_type_is_within_a_tolerance(tmp_path: Path) -> 
     save_file(half, tmp_path / "b" / "model.safetensors")
     for one, other in ("ab", "ba"):
         found = diff(tmp_path / one, tmp_path / other)
-        assert not found.is_same and found.judge(tolerance=0.01), found.tensors
+        assert not found.is_same and found.judge(atol=0.01), found.tensors

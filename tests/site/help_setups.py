@@ -28,6 +28,7 @@ def _variants(folder: Path) -> None:
     setups.tied_model(folder)
     shutil.copy(folder / "model.pt", folder / "old.pt")
     paramtool.dedup(folder / "model.pt")
+    shutil.copy(folder / "model.dedup.safetensors", folder / "small.safetensors")
 
 
 def _fine_tuned(folder: Path) -> None:
@@ -87,7 +88,7 @@ def _fuse(folder: Path) -> None:
 def _unfuse(folder: Path) -> None:
     _fuse(folder)
     paramtool.fuse(folder / "model.pt", layout="cudnn")
-    length = sum(one.numel() for one in nn.LSTM(18, 128, 2).parameters())
+    length = sum(one.numel() for one in nn.LSTM(18, 128).parameters())
     torch.save({"rnn.weights": torch.randn(length)}, folder / "flat.pt")
     pretrained(folder / "gpt-neox", "GPTNeoX")
     save_file({"model.layers.0.self_attn.qkv_proj.weight": torch.randn(96, 64)}, folder / "phi.safetensors")

@@ -17,9 +17,11 @@ from paramtool.commands.check.report import Checked, CheckedFile, OtherModelErro
 from paramtool.commands.check.settings import ALWAYS, BARE, AskedRule, asked_rules
 from paramtool.commands.check.targets import MANY, CheckTarget, Targets, beside, inside, targets
 from paramtool.commands.check.uses import PolicyUses
+from paramtool.commands.config_ties import config_beside
 from paramtool.commands.opening import refuse_different
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.commands.rules import unsafe
+from paramtool.commands.rules import Rule, unsafe
+from paramtool.commands.rules import parse as parse_rule
 from paramtool.errors import (
     FormatError,
     MissingFileError,
@@ -63,6 +65,7 @@ def check(
     *,
     lock: Path | None = None,
     config: Path | None = None,
+    fail_on: Sequence[str] = (),
     content_only: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
@@ -76,6 +79,7 @@ def check(
     `lock` is a lock file; without it, that of the configuration, or else `paramtool.lock` in the working directory.
     Patterns among `paths` are expanded.  Without paths, those that the configuration or the lock names are checked.
     Files of a folder that the lock names, such as shards, are checked as that folder, once.
+    `fail_on` are rules beside those of the configuration, as `inspect` has them, and each finding is an error.
     `content_only` compares only tensors with the lock.  `today` decides which exceptions have expired.
 
     A checkpoint that cannot be read stops no other: its error is in `CheckedFile.error`.  Nothing is raised for
@@ -83,13 +87,15 @@ def check(
     read or no path is known, FormatError where the lock is damaged.
     """
     refuse_string("paths", paths)
+    refuse_string("fail_on", fail_on)
+    rules = tuple(map(parse_rule, fail_on))
     said = _policy(config)
     locked = _lock(lock, said)
     asked = _settings(said, locked, content_only)
     day, uses = _today(today), PolicyUses(asked)
     classes = policy.checked(allow_class)
     locked_files = _locked_files(locked)
-    about = Checking(asked, locked, classes, allow_unknown, day, uses, progress, locked_files)
+    about = Checking(asked, locked, classes, allow_unknown, day, uses, progress, locked_files, rules)
     given = [os.fspath(path) for path in paths]
     found = _targets(given, said, locked, locked_files.is_named if locked_files else lambda path: False)
     with remembering():
@@ -228,6 +234,8 @@ class Checking:
     progress: Progress
     locked_files: LockedFiles | None = None
     """Which paths are files of a model of the lock; None without a lock."""
+    fail_on: tuple[Rule, ...] = ()
+    """Rules whose findings are errors, whatever the configuration says."""
     looked_at: set[str] = field(default_factory=set)
     """Files whose pickles were looked at."""
     below: dict[str, Below] = field(default_factory=dict)
@@ -309,7 +317,8 @@ class Checking:
             self._add(draft, pointed[1], settings)
             self.uses.skip(path)
             return
-        asked = self._asked(settings, path)
+        asked = [one for one in self._asked(settings, path) if one.rule not in self.fail_on]
+        asked += [AskedRule(rule, None) for rule in self.fail_on]
         found = self._inspected(path, settings, asked)
         draft.notes += found.checkpoint.notes
         known = cache(
@@ -318,8 +327,9 @@ class Checking:
         if locked is not None:
             found = replace(found, numbers=lambda: known().numbers)
         for rule, place in asked:
-            usual = (replace(one, place=place, severity=_severity(one, place)) for one in rule.findings(found))
-            self._add(draft, usual, settings)
+            for one in rule.findings(found):
+                severity = ERROR if rule in self.fail_on else _severity(one, place)
+                self._add(draft, [replace(one, place=place, severity=severity)], settings)
             draft.notes += rule.assumptions(found)
             if place is not None and (patterns := rule.kind.patterns(rule.asked)):
                 self.uses.match(place, patterns, [name for name, _ in found.checkpoint.windows()])
@@ -395,7 +405,7 @@ class Checking:
     def _asked(self, settings: Settings, path: str) -> list[AskedRule]:
         """The rules; what nobody asked for and needs a config.json is left out where there is none."""
         asked = asked_rules(settings)
-        return [one for one in asked if one.place or not one.rule.kind.needs_config or hf_config.beside(path)]
+        return [one for one in asked if one.place or not one.rule.kind.needs_config or config_beside(path)]
 
     def _inspected(self, path: str, settings: Settings, asked: Sequence[AskedRule]) -> Inspection:
         kinds = [one.rule.kind for one in asked]

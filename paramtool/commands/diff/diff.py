@@ -99,7 +99,7 @@ class Diffed(Displayed):
     seconds: float = 0.0
     """How long it took, in seconds."""
 
-    _facts = "`is_same`, or `judge(strict=..., tolerance=...)`"
+    _facts = "`is_same`, or `judge(strict=..., atol=...)`"
 
     @property
     def is_same(self) -> bool:
@@ -139,14 +139,15 @@ class Diffed(Displayed):
         yield "in another type, without loss", bool(exact and not rounded)
         yield "rounded to another type", bool(rounded and not exact)
 
-    def judge(self, *, strict: bool = False, tolerance: float | None = None) -> bool:
-        """Whether they are the same weights, as `--exit-code` with `--strict` and `--tolerance` asks."""
+    def judge(self, *, strict: bool = False, atol: float = 0.0) -> bool:
+        """Whether they are the same weights, as `--exit-code` with `--strict` and `--atol` asks.
+
+        With `atol`, or the `rtol` of `diff`, also where no number is further than `atol + rtol * |b|`.
+        """
         kinds = {SAME} if strict else {SAME, RENAMED, LAYOUT, CAST, DEQUANTISED, GRAPH}
         for one in self.tensors:
-            near = one.change is not None and one.change.largest is not None and tolerance is not None
-            if one.kind == ROUNDED and near and one.change.largest <= tolerance:  # type: ignore[union-attr,operator]
-                continue
-            if one.kind not in kinds:
+            is_near = one.change is not None and (atol or one.change.beyond is not None) and one.change.is_close(atol)
+            if one.kind not in kinds and not (one.kind in (ROUNDED, CHANGED) and is_near):
                 return False
         return not (self.ties or self.objects or (strict and self.metadata))
 
@@ -170,6 +171,7 @@ def diff(
     b: Path,
     *,
     only: str | None = None,
+    rtol: float = 0.0,
     memory: int = MEMORY_NBYTES,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
@@ -180,7 +182,8 @@ def diff(
     """How checkpoint `b` differs from `a`: tensors by name and by content, ties, objects and metadata.
 
     A tensor that differs is looked for under other names, in other layouts and dialects, and as a cast; every verdict
-    is proved by comparing all bytes.  `only` compares one section of both; `memory` is in bytes.  Errors, `allow_class`
+    is proved by comparing all bytes.  `only` compares one section of both; `rtol` is for
+    `judge`; `memory` is in bytes.  Errors, `allow_class`
     and `allow_unknown` as of `read`.
     """
     began = time.monotonic()
@@ -190,7 +193,7 @@ def diff(
     first, second = as_stored(first, second.entries), as_stored(second, first.entries)
     if only is not None:
         first, second = section_of(first, only), section_of(second, only)
-    with Sides(first, second, memory) as sides:
+    with Sides(first, second, memory, rtol) as sides:
         work = Comparing(first, second, sides, memory)
         tensors = work.all(progress)
         nbytes = sides.nbytes_read

@@ -83,7 +83,7 @@ def _rename(state: Settled, old: str, new: str, *, is_unique: bool = True) -> No
 
 def _match(state: Settled, old: list[str], new: list[str], renames: Renames) -> None:
     """Equal tensors of several names, by the renames that others show; those of real content by their order."""
-    more = ", which prove nothing: they are few, or one element repeated" if state.may_be_chance(old[0]) else ""
+    more = ", too few or too alike to be a proof" if state.may_be_chance(old[0]) else ""
     state.twins |= {("b", name): f"the same bytes as {old[0]!r} of A{more}" for name in new}
     state.twins |= {("a", name): f"the same bytes as {new[0]!r} of B{more}" for name in old}
     for pair in matched(state, old, new, renames):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from paramtool.commands._parts_source import config_beside
 from paramtool.commands.diff.beside import runs_of
 from paramtool.commands.diff.words import words
 from paramtool.engine.compare.runs import LineRun, Runs
@@ -45,7 +46,7 @@ class Proposal(NamedTuple):
 
 def of_dialects(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
     """The tensors of the second as its dialect makes them of those of the first, by a config beside one of them."""
-    configs = [_config_of(one) for one in (a, b)]
+    configs = [config_beside(one.files[0].path) for one in (a, b)]
     mine, theirs = (config or other for config, other in (configs, configs[::-1]))
     others = list(_readings(b, theirs))
     for first, held_a in _readings(a, mine):
@@ -54,21 +55,11 @@ def of_dialects(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
                 yield found
 
 
-def _config_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """The config.json beside a checkpoint; empty where there is none, or where it cannot be read."""
-    from paramtool.commands._parts_source import config_beside
-
-    try:
-        return config_beside(checkpoint.files[0].path)
-    except REFUSED:
-        return {}
-
-
 def facts_of(checkpoint: Checkpoint) -> FactsOf | None:
     """What the config.json beside a checkpoint says of the module of a name; None if there is no config.json."""
     from paramtool.parts.known_model import KnownModel
 
-    config = _config_of(checkpoint)
+    config = config_beside(checkpoint.files[0].path)
     if not config:
         return None
     model = KnownModel(config)

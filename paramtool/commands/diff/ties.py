@@ -57,8 +57,16 @@ def ties(
     sets = [one for one in sets if not any({one.name, one.other} <= {*names} for names in moved & own)]
     by_config = {("A", renamed.get(name, name)) for name, one in a.entries.items() if is_by_config(one)}
     by_config |= {("B", name) for name, one in b.entries.items() if is_by_config(one)}
+    groups = _together(sets)
+    told = {where: [{*names} for side, names in groups if side == where] for where in ("A", "B")}
+    alone = moved ^ own
+    moved, own = (
+        {names for names in alone & ties if not any(one >= {*names} for one in told[where])}
+        for where, ties in (("A", moved), ("B", own))
+    )
     differences = (
-        *(_told(one, by_config) for one in sets),
+        *(_told(where, names, by_config) for where, names in groups),
+        *(_told(one.where, [one.other, one.name], (), one.olds) for one in sets if one.olds),
         *_shared_elements(mine, theirs, renamed),
         *_declared_by_one(moved, own, renamed, mine=mine, theirs=theirs),
     )
@@ -88,13 +96,30 @@ def is_by_config(entry: Entry) -> bool:
     return entry.link is not None and entry.link.evidence == BY_CONFIG
 
 
-def _told(one: LostTie, by_config: Container[tuple[str, str]]) -> str:
+def _together(sets: Iterable[LostTie]) -> list[tuple[str, list[str]]]:
+    """(A or B, names that share memory there alone), once for all names of one memory."""
+    found: list[tuple[str, list[str]]] = []
+    for one in sets:
+        if one.olds:
+            continue
+        pair = [one.other, one.name]
+        known = next((names for where, names in found if where == one.where and not {*names}.isdisjoint(pair)), None)
+        if known is None:
+            found.append((one.where, pair))
+        else:
+            known += [name for name in pair if name not in known]
+    return found
+
+
+def _told(where: str, names: Sequence[str], by_config: Container[tuple[str, str]], olds: Sequence[str] = ()) -> str:
     """A tie that is in one of the two only, in words; `by_config` are (A or B, name) of those that a config adds."""
-    if any((one.where, name) in by_config for name in (one.name, one.other)):
-        apart = "B" if one.where == "A" else "A"
-        return f"{one.name!r}: tied to {one.other!r} by the config.json of {one.where}, and stored apart in {apart}"
-    olds = f", as {one.olds[0]!r} and {one.olds[1]!r}" if one.olds else ""
-    return f"{one.name!r}: shares memory with {one.other!r} in {one.where} only{olds}"
+    first, *others = names
+    text = ", ".join(map(repr, others))
+    if any((where, name) in by_config for name in names):
+        return f"{text}: tied to {first!r} by the config.json of {where}, and apart in {'B' if where == 'A' else 'A'}"
+    share = "shares" if len(others) == 1 else "share"
+    more = f", as {olds[0]!r} and {olds[1]!r}" if olds else ""
+    return f"{text}: {share} memory with {first!r} in {where} only{more}"
 
 
 def _sets(a: SharedNames, b: SharedNames, renamed: Mapping[str, str]) -> Iterator[LostTie]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from shlex import quote
 from typing import NamedTuple
 
+from paramtool.commands import adapter_config
 from paramtool.commands.output.dialect_folder import DialectFolder, refuse_shards
 from paramtool.commands.output.sidecar_checks import check_one_file, check_resumes
 from paramtool.commands.output.sidecars import Sidecars, of_file, sidecars_of, without_training
@@ -16,6 +17,7 @@ from paramtool.commands.output.writers import DCP, check_name, is_named_for, wri
 from paramtool.commands.progress import Path
 from paramtool.engine.write.places import NOTHING, check_apart, check_place
 from paramtool.errors import UsageError
+from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import optimizer_of
 from paramtool.formats.folder.weight_names import Weights, WeightsName, index_parts
@@ -26,7 +28,11 @@ SHARD_NBYTES = 5_000_000_000
 
 
 def default_output(path: Path, folder: bool, word: str = "dedup") -> str:
-    """`model.pt` gives `model.dedup.safetensors`, a folder or an index gives a folder `NAME.dedup` beside it."""
+    """`model.pt` gives `model.dedup.safetensors`, a folder or an index gives a folder `NAME.dedup` beside it.
+
+    What is made of a file in a model's folder is beside that folder, `FOLDER.model.dedup.safetensors`: within it, it
+    would be a second set of weights.
+    """
     given = os.fspath(path)
     path = os.path.normpath(given)
     if os.path.basename(path) in ("", os.curdir, os.pardir):
@@ -37,7 +43,10 @@ def default_output(path: Path, folder: bool, word: str = "dedup") -> str:
     index = index_parts(base)
     stem = index[0].split(".")[0] if index else os.path.splitext(base)[0]
     name = f"{stem}.{word}" if folder else f"{stem}.{word}.safetensors"
-    return os.path.join(os.path.dirname(path), name)
+    place = os.path.dirname(path)
+    if any(os.path.lexists(os.path.join(place, config)) for config in (hf_config.NAME, adapter_config.NAME)):
+        return f"{place if os.path.basename(place) else os.path.realpath(place)}.{name}"
+    return os.path.join(place, name)
 
 
 NOTHING_MADE: Mapping[str, bytes] = {}
@@ -195,7 +204,7 @@ FOLDER_FORMATS = ("safetensors", DCP.name)
 def _folder_names(target: str, format: str | None, asked: bool, form: DialectFolder | None) -> WeightsName | None:
     """The names of a folder's files where it is not in safetensors; UsageError where that contradicts the rest."""
     if format not in (None, *FOLDER_FORMATS):
-        raise UsageError(f"{target}: format (--format) is {format!r:.60}; expected {' or '.join(FOLDER_FORMATS)}")
+        raise UsageError(f"{target}: --format is {format!r:.60}; expected {' or '.join(FOLDER_FORMATS)}")
     if format == DCP.name and (asked or form is not None):
         what = "--max-shard-size cuts" if asked else "this dialect has its weights in"
         raise UsageError(f"{target}: {what} safetensors files, and --format {format} has none", hint="choose one")

@@ -60,9 +60,7 @@ class WriteOptions:
             if not isinstance(getattr(self, name), (int, type(None))):
                 raise UsageError(f"{name} is {getattr(self, name)!r:.100}; expected a number of bytes")
         if self.max_shard_size is not None and self.max_shard_size < 1:
-            raise UsageError(
-                f"max_shard_size (--max-shard-size) is {self.max_shard_size}: a shard needs at least one byte"
-            )
+            raise UsageError(f"--max-shard-size is {self.max_shard_size}: a shard needs at least one byte")
         inflating.check(self.max_inflated)
         safetensors.check_align(self.align)
 

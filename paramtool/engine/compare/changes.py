@@ -29,7 +29,8 @@ MAX_SPANS = 64
 class Measure:
     """Adds up how far pairs of windows are apart; the pairs are parts of one tensor."""
 
-    def __init__(self) -> None:
+    def __init__(self, rtol: float = 0.0) -> None:
+        self.rtol, self.beyond = rtol, -inf
         self.elements = self.numel = self.nan_only_a = self.nan_only_b = 0
         self.largest = self.total = self.squares = self.norm = 0.0
         self.has_numbers = True
@@ -73,6 +74,9 @@ class Measure:
             self.nan_only_a += int((np.isnan(p) & ~np.isnan(q)).sum())
             self.nan_only_b += int((np.isnan(q) & ~np.isnan(p)).sum())
             self.largest = max(self.largest, float(apart.max(initial=0.0)))
+            if self.rtol:
+                room = self.rtol * np.where(np.isfinite(q), np.abs(q), 0)
+                self.beyond = max(self.beyond, float((apart - room).max(initial=-inf)))
             self.total += float(apart.sum())
             self.squares += float((apart * apart).sum())
             size = np.abs(p[np.isfinite(p)])
@@ -112,6 +116,7 @@ class Measure:
             self.row_count,
             self.nan_only_a,
             self.nan_only_b,
+            self.beyond if self.rtol else None,
         )
 
 
@@ -170,9 +175,9 @@ def number_types(a: View, b: View) -> tuple[str, str] | None:
         return None
 
 
-def measured(pairs: Iterable[tuple[View, View]], a_source: Source, b_source: Source) -> Distance:
+def measured(pairs: Iterable[tuple[View, View]], a_source: Source, b_source: Source, rtol: float = 0.0) -> Distance:
     """How far pairs of windows are apart, which are the parts of one tensor."""
-    found = Measure()
+    found = Measure(rtol)
     for a, b in pairs:
         found.add(a_source, a, b_source, b)
     return found.change()

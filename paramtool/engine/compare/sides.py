@@ -6,6 +6,7 @@ import filecmp
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -45,8 +46,9 @@ CONSTANT_NBYTES = 256 << 20
 class Sides:
     """Two open checkpoints, for several threads.  A context manager."""
 
-    def __init__(self, a: Checkpoint, b: Checkpoint, memory: int) -> None:
-        """`memory` is the most bytes that all comparisons together may hold."""
+    def __init__(self, a: Checkpoint, b: Checkpoint, memory: int, rtol: float = 0.0) -> None:
+        """`memory` is the most bytes that all comparisons together may hold, `rtol` of numbers as of numpy.allclose."""
+        self._rtol = rtol
         self._stack = ExitStack()
         self._lock = Lock()
         self._known: dict[str, tuple[int, int]] = {}
@@ -125,7 +127,7 @@ class Sides:
     def changes(self, tensors: Iterable[list[WindowPair]]) -> Iterator[Distance]:
         """How far tensors are apart, each as the pairs that it is made of."""
         every = list(tensors)
-        return self.map(_changed, [(pairs, pairs) for pairs in every])
+        return self.map(partial(_changed, rtol=self._rtol), [(pairs, pairs) for pairs in every])
 
     def equal(self, groups: Iterable[tuple[list[View], list[View]]]) -> Iterator[list[tuple[list[int], list[int]]]]:
         """For windows of both of one dtype and shape: classes of equal ones, as positions in the two lists.
@@ -160,5 +162,5 @@ def is_number(source: Source, view: View, number: float) -> bool:
     return bool(found.tobytes() == np.full(found.shape, number, kinds[0]).tobytes())
 
 
-def _changed(a_source: Source, b_source: Source, pairs: list[WindowPair]) -> Distance:
-    return measured([(pair.a, pair.b) for pair in pairs], a_source, b_source)
+def _changed(a_source: Source, b_source: Source, pairs: list[WindowPair], *, rtol: float) -> Distance:
+    return measured([(pair.a, pair.b) for pair in pairs], a_source, b_source, rtol)

@@ -144,11 +144,13 @@ class Weights:
     """Files of the folder with names of weights that hold something else: they are copied to the output."""
     below: Below | None = None
     """What the pickles of all files below the folder ask for."""
+    of_config: tuple[str, ...] = ()
+    """Notes about the config beside it."""
 
     @property
     def told(self) -> tuple[str, ...]:
         """What people are told of the other files of the folder."""
-        return self.below.told if self.below else ()
+        return (*(self.below.told if self.below else ()), *self.of_config)
 
     @property
     def twins(self) -> tuple[str, ...]:

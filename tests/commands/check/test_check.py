@@ -476,9 +476,10 @@ def test_a_file_of_weights_as_a_lock(at: Path) -> None:
 def test_a_path_that_is_not_there_is_named_once_on_one_line(path: str, at: Path) -> None:
     for command in ("check", "inspect"):
         ran = quick(command, "tied.pt", path, cwd=at)
-        first = next(line for line in ran.err.splitlines() if line.startswith("error: "))
-        assert ran.code in (2, 3) and "\x1b" not in ran.err and first.count(repr(path)[1:-1]) == 1, ran
-        assert not any(line.startswith("::") for line in ran.err.splitlines()), ran
+        text = ran.out + ran.err
+        first = next(line for line in text.splitlines() if line.startswith("error"))
+        assert ran.code in (2, 3) and "\x1b" not in text and first.count(repr(path)[1:-1]) == 1, ran
+        assert not any(line.startswith("::") for line in text.splitlines()), ran
 
 
 @pytest.mark.slow
