@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from paramtool import formats
+from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.engine.read import crcs, open_files, pairs
 from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError
@@ -120,3 +121,15 @@ def test_more_files_than_are_open_at_once(tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / side / "model.safetensors.index.json").write_text(json.dumps(index))
     found = compared(str(tmp_path / "a"), str(tmp_path / "b"))
     assert [name for name, same in found.items() if not same] == ["40", "40.b"]
+
+
+def test_no_pair_is_read_twice(tmp_path: Path) -> None:
+    """Steps of a diff ask for the same pairs: what was found is known."""
+    one, other = formats.read(saved(tmp_path / "a.pt", state())), formats.read(saved(tmp_path / "b.pt", state(4)))
+    asked = [WindowPair(one.views()[name], other.views()[name]) for name in other.views()]
+    with Sides(one, other, 1 << 20) as sides:
+        first = sides.same(asked, lambda nbytes: None)
+        read = sides.nbytes_read
+        assert read == 2 * 4 * NBYTES
+        assert sides.same(asked, lambda nbytes: None) == first == dict.fromkeys(asked, True)
+        assert sides.nbytes_read == read

@@ -52,6 +52,7 @@ class Sides:
         self._stack = ExitStack()
         self._lock = Lock()
         self._known: dict[str, tuple[int, int]] = {}
+        self._same: dict[WindowPair, bool] = {}
         self.a, self.b = Pool(a, memory), Pool(b, memory)
 
     def __enter__(self) -> Sides:
@@ -88,11 +89,14 @@ class Sides:
         return self.a.map(both, wrapped)
 
     def same(self, pairs: Iterable[WindowPair], advance: Advance) -> dict[WindowPair, bool]:
-        """{pair of one dtype: whether it holds the same bytes}; what is one range of one file is not read."""
+        """{pair of one dtype: whether it holds the same bytes}.
+
+        What is one range of one file is not read, and no pair is read twice, whoever asks.
+        """
         every = list(dict.fromkeys(pairs))
-        rest = [pair for pair in every if not self._is_one_window(pair)]
-        same = same_windows((self.a.source, self.b.source), rest, advance)
-        return dict.fromkeys(every, True) | dict(zip(rest, same, strict=True))
+        new = [pair for pair in every if pair not in self._same and not self._is_one_window(pair)]
+        self._same.update(zip(new, same_windows((self.a.source, self.b.source), new, advance), strict=True))
+        return {pair: self._same.get(pair, True) for pair in every}
 
     def _is_one_window(self, pair: WindowPair) -> bool:
         """Whether two windows are the same elements of one file, whatever protects its bytes."""

@@ -186,6 +186,11 @@ def room(nbytes: int) -> Iterator[Array]:
         kept.append(found)
 
 
+def forget_rooms() -> None:
+    """Give back the memory that this thread keeps."""
+    _rooms.__dict__.clear()
+
+
 def _fill(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
     """Fill an array whose axes stand `strides` bytes apart in the storage, the widest first, none of length 1."""
     spans = [out.itemsize]

@@ -1,17 +1,17 @@
 """The digests of tensors and of the files that hold them, from one reading of each file.
 
-A file is read once from the beginning to the end.  Each block goes to up to four hashers, each in a thread: the sha256
-of the file, blake3 of each tensor whose bytes are a run of the file, counts of its numbers that are not finite if they
-are asked for, and the CRCs that the container states.  Tensors that have to be decoded, gathered or put together from
-several files are read apart (`digests`).
+A file is read once from the beginning to the end.  Each block goes to up to four hashers: in threads, to the sha256 of
+the file, which takes longest, and to counts of numbers that are not finite if they are asked for; beside them, to
+blake3 of each tensor whose bytes are a run of the file, and to the CRCs that the container states.  Tensors that
+have to be decoded, gathered or put together from several files are read apart (`digests`).
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from hashlib import sha256
 from heapq import heappop, heappush
@@ -129,14 +129,24 @@ class HashPlan:
         numbers = RunHashers(
             counted, lambda run: Counter(run.key.dtype), lambda run, made: self._numbers.update({run.key: made.found})
         )
-        takes: list[Take] = [lambda block, _: whole.update(block)]
-        takes += [hashers.take for hashers in (tensors, stated, numbers) if hashers.runs]
+        apart: list[Take] = [lambda block, _: whole.update(block), *([numbers.take] if counted else [])]
         file = files.open(source.path)
-        with _fanned_out(takes, is_threaded=source.nbytes >= THREADS_NBYTES) as give:
+        ring = deque(memoryview(bytearray(min(CHUNK_NBYTES, source.nbytes))) for _ in range(BUFFERS))
+        taken: deque[list[Promise[None]]] = deque()
+        with ExitStack() as stack:
+            threads = [stack.enter_context(Threads(1)) for _ in apart if source.nbytes >= THREADS_NBYTES]
             for at in range(0, source.nbytes, CHUNK_NBYTES):
-                count = min(CHUNK_NBYTES, source.nbytes - at)
-                give(partial(read_at, file, at), count, at)
-                advance(count)
+                if len(taken) == BUFFERS:
+                    _wait(taken.popleft())
+                ring.rotate()
+                block = ring[0][: source.nbytes - at]
+                read_at(file, at, block)
+                taken.append([one.submit(partial(take, block, at)) for one, take in zip(threads, apart, strict=False)])
+                for take in (*apart[len(threads) :], tensors.take, stated.take):
+                    take(block, at)
+                advance(len(block))
+            for promises in taken:
+                _wait(promises)
         return whole.hexdigest()
 
     def _sealed(self, runs: Iterable[FileRun], crcs: Crcs) -> set[ByteRange]:
@@ -202,40 +212,6 @@ class RunHashers:
             else:
                 left.append((run, hasher))
         self._open = left
-
-
-Give = Callable[[Callable[[memoryview], object], int, int], None]
-"""Fills a buffer of some bytes with the function, and hands it on as the block that begins at a byte of the file."""
-
-
-@contextmanager
-def _fanned_out(takes: Sequence[Take], *, is_threaded: bool) -> Generator[Give]:
-    """Hand blocks to several functions, each in a thread of its own; at the end, all have taken every block."""
-    ring = [memoryview(bytearray(CHUNK_NBYTES)) for _ in range(BUFFERS if is_threaded else 1)]
-    if not is_threaded:
-
-        def give_here(fill: Callable[[memoryview], object], count: int, at: int) -> None:
-            fill(ring[0][:count])
-            for take in takes:
-                take(ring[0][:count], at)
-
-        yield give_here
-        return
-    with ExitStack() as stack:
-        threads = [stack.enter_context(Threads(1)) for _ in takes]
-        taken: deque[list[Promise[None]]] = deque()
-
-        def give(fill: Callable[[memoryview], object], count: int, at: int) -> None:
-            if len(taken) == BUFFERS:
-                _wait(taken.popleft())
-            block = ring[0][:count]
-            ring.append(ring.pop(0))
-            fill(block)
-            taken.append([one.submit(partial(take, block, at)) for one, take in zip(threads, takes, strict=True)])
-
-        yield give
-        for promises in taken:
-            _wait(promises)
 
 
 def _wait(promises: Iterable[Promise[None]]) -> None:

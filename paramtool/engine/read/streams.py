@@ -28,7 +28,7 @@ MAX_BLOCK_NBYTES = 1 << 20
 MIN_BLOCK_NBYTES = 1 << 12
 THREADS = 2
 """Comparing is limited by memory speed: more than two threads gained nothing on the machines it was measured on."""
-TILES_NBYTES = 16 << 20
+TILES_NBYTES = 32 << 20
 """How many bytes of two windows in different orders are held at once, by all threads."""
 THREADS_NBYTES = 4 << 20
 """Smaller windows are compared by one thread."""
