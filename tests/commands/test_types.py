@@ -532,8 +532,9 @@ LOST = {
     "cast": {"dtype": "bfloat16"},
     "kept": {"keep_split": True},
     "apart": {"stack": ("rnn=a,b",)},
+    "apart, in ONNX": {"stack": ("rnn=a,b",), "target": "onnx"},
     "ignored": {},
-}
+} | {layout: {"target": layout} for layout in ("onnx", "cudnn", "mxnet.flat", "torch.cell", "haiku", "tf1.basic")}
 
 
 @pytest.mark.parametrize("how", LOST)
@@ -543,9 +544,9 @@ def test_verify_misses_each_tensor_that_a_conversion_did_not_read(how: str, tmp_
     state |= {"rnn.beside": torch.rand(3)} if how == "ignored" else {"head.weight": torch.rand(3)}
     ignore = ("rnn.beside",) if how == "ignored" else ()
     path, out = save(tmp_path, state), tmp_path / OUT
-    paramtool.convert(path, out, target="keras", ignore=ignore, **LOST[how])
+    paramtool.convert(path, out, **{"target": "keras", "ignore": ignore, **LOST[how]})
     whole = paramtool.verify(out, path)
-    assert not whole.differences and not whole.converted and whole.remade >= 12, whole
+    assert not whole.differences and not whole.converted and whole.remade >= len(load_file(out)) - 1, whole
     with safe_open(out, "pt") as file:
         metadata = file.metadata()
     made = load_file(out)

@@ -65,7 +65,7 @@ def converted_again(module: Module, made: Checkpoint, source: Checkpoint) -> Con
         return None
     there = made.views()
     targets = [target for target in (*done.targets, *done.kept) if target.name in there]
-    return done if targets and all(there[target.name].shape == target.shape for target in targets) else None
+    return done if all(there[target.name].shape == target.shape for target in targets) else None
 
 
 _OF_STACK = ("layers", "input")
