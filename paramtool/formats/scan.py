@@ -168,7 +168,8 @@ def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: S
 def _scanned(data: Buffer, depth: int, work: ScanBudget, *, zips: bool = True) -> Scanned:
     """Scan some bytes, as each of the things that they can be; as a zip archive only with `zips`."""
     head = data[:512]
-    if head and (not depth or CLOSED.match(head)):
+    is_inner = depth < MAX_DEPTH and head.startswith(sniff.HDF5_SIGNATURE)  # whose reader looks for code of Keras
+    if head and (not depth or CLOSED.match(head) or is_inner):
         work.ended = False
     if not head or not depth:
         return NOTHING
@@ -213,7 +214,7 @@ def _pickles(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
         if data[at : at + len(sniff.NUMPY_MAGIC)] == sniff.NUMPY_MAGIC:
             from paramtool.formats.numpy.npy import array_stop
 
-            at = array_stop(data, at)
+            at, work.has_tensors = array_stop(data, at), True
             work.spend(SPENT_EACH)
             continue
         inner: list[Unknown] = []

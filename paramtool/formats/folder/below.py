@@ -185,6 +185,8 @@ class FolderReading:
                 except OSError:
                     self._skip(path, ", which cannot be read")
                     continue
-                if stat.S_ISREG(status.st_mode):
-                    name = os.path.basename(path)  # what a file is can be a matter of its name
-                    yield path, (name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+                if not stat.S_ISREG(status.st_mode):
+                    self._skip(path, ", which is no regular file")
+                    continue
+                name = os.path.basename(path)  # what a file is can be a matter of its name
+                yield path, (name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

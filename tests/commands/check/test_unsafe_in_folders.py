@@ -268,6 +268,23 @@ def test_what_is_not_looked_at_is_named(tmp_path: Path) -> None:
     assert said == found and "and 3 more" in found and "'.git', '.venv'" in found, found
 
 
+def test_a_pipe_is_named(tmp_path: Path) -> None:
+    """Whoever opens it gets what another program writes."""
+    made(tmp_path / "model", {}, "model.safetensors")
+    os.mkfifo(tmp_path / "model" / "pytorch_model.bin")
+    ran = quick("check", "model", cwd=tmp_path)
+    assert "not looked at for pickles: 'pytorch_model.bin, which is no regular file'" in " ".join(ran.out.split()), ran
+
+
+def test_an_archive_of_arrays_with_a_pickle_that_calls_is_a_file_of_the_model(tmp_path: Path) -> None:
+    """Its reader refuses it, and what it holds are arrays all the same."""
+    made(tmp_path / "model", {}, "model.safetensors")
+    (file := tmp_path / "model" / "x.npz").write_bytes(zipped("w.npy", arrays(NUMBERS)))
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("evil.pkl", EVIL)
+    assert quick("lock", "model", cwd=tmp_path).code == 4
+
+
 def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
     """A path that the system takes no more; the folder that it is in can still be listed."""
     made(tmp_path / "model", {}, "model.safetensors")
@@ -417,6 +434,8 @@ NAMED = {
     "in a pickle": PLAIN[:-1] + b"\1\2\3" + EVIL,
     "zip, bzip2": zipped("x", method=zipfile.ZIP_BZIP2),
     "zstd": b"\x28\xb5\x2f\xfd" + bytes(40),
+    "HDF5 in an archive": zipped("model.h5", b"\x89HDF\r\n\x1a\n" + bytes(600)),
+    "HDF5, compressed": gzip.compress(b"\x89HDF\r\n\x1a\n" + bytes(600)),
 }
 
 
