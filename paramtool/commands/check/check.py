@@ -37,7 +37,7 @@ from paramtool.errors import (
 from paramtool.formats import hf_config, policy
 from paramtool.formats.files import is_folder, unreadable
 from paramtool.formats.folder import weight_sets
-from paramtool.formats.folder.below import remembering
+from paramtool.formats.folder.below import FolderReading, remembering
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile.lock import NAME
 from paramtool.model.checkpoint import judged_files
@@ -303,7 +303,8 @@ class Checking:
     def _judge(self, draft: _SoFar) -> None:
         """The findings of one checkpoint; those before an error stay.
 
-        Where pointers to its files are there, they are compared with the lock, and no rule is judged.
+        Where pointers to its files are there, they are compared with the lock, and of the other files of the
+        folder only `unsafe` is judged.
         """
         path, settings = draft.path, self.policy.of(draft.path)
         compares = self._is_compared(path)
@@ -314,6 +315,9 @@ class Checking:
         draft.locked = locked.path if locked else ""
         if locked is not None and (pointed := self._pointers(path, locked)) is not None:
             draft.notes.append(pointed[0])
+            if is_folder(path):
+                self.below[path] = FolderReading(path, formats.read_file).finish()
+                draft.notes += self.below[path].told
             self._add(draft, pointed[1], settings)
             self.uses.skip(path)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -266,6 +267,21 @@ def test_what_is_not_looked_at_is_named(tmp_path: Path) -> None:
     found = paramtool.inspect(model).checkpoint.notes[-1]
     said = json.loads(quick("check", "model", "--format", "json", cwd=tmp_path).out)["files"][0]["notes"][-1]
     assert said == found and "and 3 more" in found and "'.git', '.venv'" in found, found
+
+
+def test_pointers_to_the_files_of_a_lock_hide_nothing(tmp_path: Path) -> None:
+    """No rule is judged of weights that are not here; what is here is looked at."""
+    made(tmp_path / "model", {}, "model.safetensors")
+    assert quick("lock", "model", "-o", "my.lock", cwd=tmp_path).code == 0
+    data = (file := tmp_path / "model" / "model.safetensors").read_bytes()
+    said = f"oid sha256:{hashlib.sha256(data).hexdigest()}\nsize {len(data)}\n"
+    file.write_text(f"version https://git-lfs.github.com/spec/v1\n{said}")
+    for words in (("check", "model"), ("check", "model/model.safetensors")):
+        assert quick(*words, "--lock", "my.lock", cwd=tmp_path).code == 0
+        evil(bad := tmp_path / "model" / "pytorch_model.fp16.bin", dict(WEIGHTS))
+        ran = quick(*words, "--lock", "my.lock", cwd=tmp_path)
+        assert ran.code == 4 and "pytorch_model.fp16.bin  PT301" in ran.out and "only pointers" in ran.out, ran
+        bad.unlink()
 
 
 def test_a_pipe_is_named(tmp_path: Path) -> None:
