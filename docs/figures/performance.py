@@ -131,10 +131,10 @@ def copies() -> str:
 
 
 def typed() -> str:
-    """Commands as they are typed, of a file of 2 GB."""
+    """Commands as they are typed, of a file of 1.5 GB."""
     rows = ((_plain(row["as typed"]), float(row["x cp + sync"])) for row in _first("x cp + sync").rows)
     bars = [Ratio(words, "cp and sync", ratio, ratio) for words, ratio in rows]
-    return charts.ratios("Commands as they are typed, 2 GB", bars, disk())
+    return charts.ratios("Commands as they are typed, 1.5 GB", bars, disk())
 
 
 def rearranging() -> str:
