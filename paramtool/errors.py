@@ -167,8 +167,8 @@ class ParamtoolError(Exception):
         return str(self.args[0])
 
     def __str__(self) -> str:
-        """What Python shows: flags of the command line are keywords there."""
-        return with_keywords(f"{self.message}\nhint: {self.hint}" if self.hint else self.message)
+        """What Python shows: in the hint, flags of the command line are keywords."""
+        return f"{self.message}\nhint: {with_keywords(self.hint)}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold the finished message: the arguments of subclasses are not needed again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from inspect import cleandoc
 from typing import Any
 
@@ -15,17 +15,17 @@ BREAK = "\n\n\b\n"
 """The text before the examples in a command's docstring: click keeps the lines that follow."""
 ALL = "paramtool.all"
 """The key of a context's `meta` that asks for every option."""
-SHARED = 4
+SHARED = 3
 """An option that as many commands have is described once, by `help options`."""
 
 
 class Command(click.Command):
     """A command whose docstring ends with lines to type, `$ paramtool ...`; --help shows them first.
 
-    `common` names the options of a short help; the others, and `more`, are in the long one.
+    `common` names the options of a short help; the others, and the rules `more`, are in the long one.
     """
 
-    def __init__(self, *args: Any, common: str = "", more: str = "", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, common: str = "", more: Sequence[tuple[str, str]] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.common, self.more = common.split(), more
 
@@ -64,7 +64,8 @@ class Command(click.Command):
         """The exit codes; in the long help what else there is to know."""
         super().format_epilog(ctx, formatter)
         if ALL in ctx.meta and self.more:
-            formatter.write(self.more)
+            with formatter.section("Rules, and what each finds"):
+                formatter.write_dl(self.more)
 
 
 def write_options(
@@ -77,11 +78,10 @@ def write_options(
 
 
 def shared(commands: Iterable[click.Command]) -> list[click.Option]:
-    """Options that many commands have, as the first of them describes each."""
+    """Options that many commands have in the same words."""
     every = [one for command in commands for one in command.params if isinstance(one, click.Option)]
-    many = Counter(one.name for one in every)
-    found = {one.name: one for one in reversed(every) if many[one.name] >= SHARED}
-    return sorted(found.values(), key=lambda one: -many[one.name])
+    words = Counter((one.name, one.help) for one in every)
+    return [*{one.name: one for one in every if words[one.name, one.help] >= SHARED}.values()]
 
 
 def _parts(text: str | None) -> tuple[str, str]:

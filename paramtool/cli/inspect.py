@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MANY_NAMES = 3
 """How many names a group of findings shows."""
-RULES = "\nRules, and what each finds:\n" + "".join(f"  {kind.id}{kind.form}\n      {kind.words}\n" for kind in KINDS)
+RULES = [(kind.id + kind.form, kind.words) for kind in KINDS]
 EPILOG = (
     "Exit codes: 0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file.  Unsafe counts more "
     "than bad, and that more than usage and findings."

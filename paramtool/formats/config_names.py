@@ -20,6 +20,8 @@ from paramtool.model.checkpoint import BY_CONFIG, Checkpoint
 from paramtool.model.config import WORDS, Config, version
 from paramtool.model.view import View
 
+HEADS = ("head.weight", "decoder.weight", "output.weight", "embed_out.weight")
+"""The ends of names of output heads."""
 SHARD = re.compile(r"-of-(?!00001)\d{5}\.")
 """The name of a file that holds a part of a model: what it lacks is in the others."""
 
@@ -57,7 +59,7 @@ def _notes(config: Config, names: Collection[str]) -> Iterator[str]:
                 f"the ties of {config.architecture} are not in the table (of transformers {version()}); names that its "
                 "saver left out stay unknown"
             )
-        elif not config.architecture and because.startswith(WORDS):
+        elif not config.architecture and because.startswith(WORDS) and not any(name.endswith(HEADS) for name in names):
             yield f"{because}, and no class is named (`architectures`): which names the model ties is not known"
         return
     denied = config.class_ties(names, says=False)
