@@ -41,9 +41,10 @@ class Image(NamedTuple):
         rest = [place for place in places if place != CHANNEL]
         if rest != sorted(rest) or STEP in rest:
             return MIXED
-        if self.channels == 1 or CHANNEL not in places[1:]:
+        channels = [CHANNEL] * places.count(CHANNEL)  # several where a reshape split them
+        if self.channels == 1 or places[: len(channels)] == channels:
             return FIRST if places else ""
-        return LAST if places[-1] == CHANNEL else MIXED
+        return LAST if places[-len(channels) :] == channels else MIXED
 
 
 def image(channels: int, order: str, rank: int) -> Image:
@@ -83,7 +84,7 @@ class Flow:
                 for maker in one.makers:
                     self.note(maker, "out", x)
             elif one.makers:
-                self.is_convolved(one, x.channels, 0 if x.order == FIRST else -1)
+                self.is_convolved("", one, x.channels, 0 if x.order == FIRST else -1)
             elif x.joined > 1 and not one.channels:
                 x = x._replace(unseen=x.unseen or BESIDE)
         return x
@@ -95,8 +96,10 @@ class Flow:
             return Image(makers=(layer,))
         return image._replace(channels=units) if image.dims[-1][1] == CHANNEL else image
 
-    def is_convolved(self, image: Image, channels: int, at: int) -> None:
+    def is_convolved(self, layer: str, image: Image, channels: int, at: int) -> None:
         """A convolution takes a value, an image if it was reshaped, with the channels at axis 0 or -1 of it."""
+        if image.dims and not image.makers and (image.dims[at][1] != CHANNEL or (at and image.joined > 1)):
+            self.note(layer, "in", image)  # its channels are places, too, as of pixels that were shuffled
         labels = [*range(max(1, len(image.dims) - 1))]
         labels.insert(0 if at == 0 else len(labels), CHANNEL)
         places = [place for _, place in image.dims] if len(image.dims) > 1 else [*range(len(labels))]

@@ -536,6 +536,18 @@ FLATTENED = (
     ),
     Case("a dense layer beside the flattened image", Sum, summed, (3, 5, 4)),
     Case(
+        "places that become channels",
+        lambda: net(s=nn.PixelUnshuffle(2), c=nn.Conv2d(12, 3, 1), f=Fn(on_channels)),
+        lambda: seq(
+            (4, 6, 3),
+            k.Reshape((2, 2, 3, 2, 3)),
+            k.Permute((1, 3, 2, 4, 5)),
+            k.Reshape((2, 3, 12)),
+            k.Conv2D(3, 1, name="c"),
+        ),
+        (3, 4, 6),
+    ),
+    Case(
         "an image made of a row of a table",
         Row,
         lambda: seq((1,), k.Embedding(7, 24, name="e"), k.Reshape((3, 2, 4)), k.Conv2DTranspose(2, 2, name="c")),
@@ -762,6 +774,24 @@ PERMUTED = (
     through("channels first, reshaped", flat, k.Permute((3, 1, 2)), k.Reshape((4, 9)), k.Reshape((36,))),
     rows("columns as steps, channels before rows", (3, 1, 2), 12, k.Permute((2, 3, 1)), k.Reshape((2, 12))),
     operation("channels to the front by an operation", lambda x: keras.ops.transpose(x, (0, 3, 1, 2))),
+    Case(
+        "channels that change their places",
+        lambda: net(
+            c=nn.Conv2d(3, 6, 1),
+            s=nn.ChannelShuffle(2),
+            d=nn.Conv2d(6, 2, 2),
+            f=Fn(on_channels),
+        ),
+        lambda: seq(
+            (5, 4, 3),
+            k.Conv2D(6, 1, name="c"),
+            k.Reshape((5, 4, 2, 3)),
+            k.Permute((1, 2, 4, 3)),
+            k.Reshape((5, 4, 6)),
+            k.Conv2D(2, 2, name="d"),
+        ),
+        (3, 5, 4),
+    ),
     rows("channels as steps", (1, 2, 3), 6, k.Permute((3, 1, 2)), k.Reshape((4, 6))),
 )
 """What is in PyTorch's order in the model, too: filled without `--flatten`."""
@@ -771,6 +801,19 @@ MIXED = (
     operation("an operation of axes", lambda x: keras.ops.moveaxis(x, 3, 1)),
     operation("an operation that turns", lambda x: keras.ops.flip(x, 1), lambda x: x.flip(2).flatten(1)),
     operation("axes of which the first two change", lambda x: keras.ops.transpose(x, (0, 2, 1, 3))),
+    Case(
+        "channels that become places",
+        lambda: net(c=nn.Conv2d(3, 8, 1), s=nn.PixelShuffle(2), d=nn.Conv2d(2, 3, 1), f=Fn(on_channels)),
+        lambda: seq(
+            (5, 4, 3),
+            k.Conv2D(8, 1, name="c"),
+            k.Reshape((5, 4, 2, 2, 2)),
+            k.Permute((1, 3, 2, 4, 5)),
+            k.Reshape((10, 8, 2)),
+            k.Conv2D(3, 1, name="d"),
+        ),
+        (3, 5, 4),
+    ),
     through("height and width swapped", flat, k.Permute((2, 1, 3)), k.Flatten()),
     through("swapped, and channels to the front", flat, k.Permute((3, 2, 1)), k.Flatten()),
     through("a data format that is not the image's", flat, k.Flatten(data_format="channels_first")),

@@ -205,8 +205,10 @@ def config(case: Case) -> str:
     assert ties is not None
     if broken := list(ties.broken):
         raise Wrong(f"config-ties: {broken[0].tie.names} {broken[0].result}")
-    if named := [row for row in ties.rows if row.by_name and row.says is not None]:
-        raise Wrong(f"config-ties: {named[0].tie.names} by name")
+    tied = groups(case.model)
+    for row in ties.rows:
+        if row.says and {*row.tie.names} <= state.keys() and not any({*row.tie.names} <= group for group in tied):
+            raise Wrong(f"config-ties: {row.tie.names} share nothing in the model")
     return OK
 
 

@@ -20,7 +20,20 @@ from typing import Any
 from paramtool.formats.hdf5.keras_config import STACK, KerasConfig, Layer, cells_of, class_of, placed, snake_case
 from paramtool.model import conventions
 from paramtool.model.checkpoint import Entry, LayerPart, Module
-from paramtool.model.images import FIRST, LAST, NOTHING, SCRAMBLED, STEP, Flow, Image, beside, first, image, moved
+from paramtool.model.images import (
+    CHANNEL,
+    FIRST,
+    LAST,
+    NOTHING,
+    SCRAMBLED,
+    STEP,
+    Flow,
+    Image,
+    beside,
+    first,
+    image,
+    moved,
+)
 from paramtool.model.view import View
 
 CLASSES = {
@@ -254,7 +267,7 @@ class _Walk:
             step = x.dims[0] if class_of(config["layer"]) == "Dense" and y.dims else (0, STEP)
             return y._replace(dims=(step, *y.dims)) if y.dims else y
         if kind := CONVOLUTION.fullmatch(name):
-            self.convolved(x, order)
+            self.convolved(x, order, path)
             channels = config.get("filters") or x.channels * int(config.get("depth_multiplier", 1))
             y = image(int(channels), order, int(kind[4]) + 1)
             return y._replace(dims=((0, STEP), *y.dims)) if config.get("return_sequences") else y
@@ -299,13 +312,12 @@ class _Walk:
             return x._replace(dims=SCRAMBLED, joined=1, unseen=what)
         return x
 
-    def convolved(self, x: Image, order: str) -> None:
+    def convolved(self, x: Image, order: str, path: str = "") -> None:
         """A convolution takes a value whose channels are first or last."""
-        if x.dims and x.makers:
+        if x.dims:
             at = 0 if order == FIRST else -1
-            self.flow.is_convolved(
-                x._replace(unseen=x.unseen or "a size that is not said" * (x.dims[at][0] <= 0)), x.dims[at][0], at
-            )
+            unseen = x.unseen or "a size that is not said" * bool(x.makers and x.dims[at][0] <= 0)
+            self.flow.is_convolved(path, x._replace(unseen=unseen), x.dims[at][0], at)
 
 
 def _reshaped(x: Image, target: Sequence[int], shape: Sequence[int | None]) -> Image:
@@ -319,6 +331,10 @@ def _reshaped(x: Image, target: Sequence[int], shape: Sequence[int | None]) -> I
     ):
         return x._replace(dims=image(0, order, rank + is_flat).dims, joined=1 + is_flat)
     old = [one or 0 for one in shape or [size for size, _ in x.dims]]
+    before = [*target[: len(x.dims) - 1]]
+    if x.joined == 1 and rank > len(x.dims) and order == LAST and before == old[:-1] and prod(target) == prod(old):
+        split = tuple((size, CHANNEL) for size in target[len(before) :])
+        return x._replace(dims=(*x.dims[:-1], *split))
     old = [*old[: rank - 1], prod(old[rank - 1 :])]
     if x.joined > 1 or len(x.dims) < rank or any(a != b and a > 0 and b for a, b in zip(target, old, strict=True)):
         return x._replace(dims=SCRAMBLED)

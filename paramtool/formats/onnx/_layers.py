@@ -109,7 +109,7 @@ class Uses:
             groups, is_transposed = int(numbers.get("group", 1)), operator.endswith("Transpose")
             taken, made = weight[:2] if weight else (0, 0)
             taken, made = (taken, made * groups) if is_transposed else (made * groups, taken)
-            self.flow.is_convolved(x, taken, 0)
+            self.flow.is_convolved(label, x, taken, 0)
             x = image(made or -1, FIRST, max(2, len(weight) - 1))._replace(
                 unseen="" if made else f"{operator} node {label!r:.200}"
             )

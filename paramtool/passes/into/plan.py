@@ -314,19 +314,18 @@ class _Planning:
     ) -> Filling | None:
         """One tensor; None and a line for the error if it does not fit."""
         mine = other.said.axes if other.said and not force else "in out" if force == "transpose" else ""
-        words = mine.split() if kind in ("dense", "prelu", *NORMS) else mine.split()[1:] if kind == "embedding" else ()
+        said, names = one.said, (one.name, other.name)
+        words = mine.split() if kind in ("dense", "prelu", "embedding", *NORMS, *CONVOLUTIONS) else []
         sizes = other.view.shape if len(words) > 1 else (prod(other.view.shape),)
+        looked_at = {"in"} if kind in CONVOLUTIONS else {*words[kind == "embedding" :]}
         turns = {
             word: turn
             for word, size in zip(reversed(words), reversed(sizes), strict=False)
-            if (turn := self._turn(one.said, other.said, "in" if word == "in" else "out", size, (one.name, other.name)))
+            if word in looked_at
+            and (turn := self._turn(said, other.said, "in" if word == "in" else "out", size, names))
         }
-        if (
-            not words
-            and not force
-            and self._turn(one.said, other.said, "out", prod(other.view.shape), (one.name, other.name))
-        ):
-            self._refuse_outputs((one.name, other.name))
+        if not (looked_at - {"in"} or force) and self._turn(said, other.said, "out", prod(other.view.shape), names):
+            self._refuse_outputs(names)
         filled = layer_pass.filling(one, other, kind, force, turns)
         if filled is None:
             axes = f" ({other.said.axes})" if other.said and other.said.axes else ""
