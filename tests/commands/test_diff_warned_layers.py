@@ -70,3 +70,14 @@ def test_a_sequence_of_other_layers_gives_no_warning(tmp_path: Path) -> None:
     paths = [tmp_path / f"{side}.safetensors" for side in "ab"]
     for found in (diff(*paths), diff(*reversed(paths))):
         assert found.is_same and not found.notes, found.notes
+
+
+def test_parts_of_a_fused_tensor_exchanged(tmp_path: Path) -> None:
+    """Queries and keys in each other's places, beside values that a layout explains."""
+    q, k, v = (RANDOM.normal(size=(32, 32)).astype("f4") for _ in range(3))
+    save_file({"h.0.attn.qkv_proj.weight": np.concatenate([q, k, v])}, tmp_path / "a.safetensors")
+    for parts, expected in (((q, k, v), ""), ((k, q, v), "2 parts of fused tensors are")):
+        names = [f"h.0.attn.{word}_proj.weight" for word in "qkv"]
+        save_file(dict(zip(names, parts, strict=True)), tmp_path / "b.safetensors")
+        found = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+        assert found.is_same and " ".join(found.notes).startswith(expected) and bool(found.notes) == bool(expected)

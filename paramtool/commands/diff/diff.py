@@ -297,6 +297,7 @@ def warnings(
     yield from _moved_in_place(tensors)
     yield from _unlike_others(tensors)
     yield from _unlike_layouts(tensors, otherwise)
+    yield from _unlike_parts(tensors)
     yield from _exchanged(tensors)
     yield from _calculated_with(tensors)
 
@@ -359,6 +360,21 @@ def _unlike_layouts(tensors: Sequence[TensorDiff], otherwise: Mapping[str, str])
         yield (
             f"{many} the same by another map than that of the layouts ({otherwise[names[0]]}): a program that reads B"
             f" computes something else (--strict refuses them): {some(names, SHOWN)}"
+        )
+
+
+def _unlike_parts(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+    """Tensors with rows of a fused tensor of which a layout explains others: they are exchanged parts of it."""
+    of: dict[str, list[TensorDiff]] = {}
+    for one in tensors:
+        if one.kind == LAYOUT and one.how and one.b and one.a and len(one.a) == 1:
+            of.setdefault(one.a[0], []).append(one)
+    names = [one.b[0] for parts in of.values() if any(one.layout for one in parts) for one in parts if not one.layout]
+    if names:
+        many = plural(len(names), "part of a fused tensor is", "parts of fused tensors are")
+        yield (
+            f"{many} the same by other rows than those of its layout: a program that reads B computes something else"
+            f" (--strict refuses them): {some(names, SHOWN)}"
         )
 
 
