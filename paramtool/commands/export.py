@@ -34,7 +34,7 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.hf_config import NAME
 from paramtool.formats.object_tree import is_flat
-from paramtool.formats.record.moved import carried_metadata
+from paramtool.formats.record.moved import carried_metadata, check_codes
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint, Entry
@@ -396,7 +396,9 @@ def metadata_of(part: ExportedPart) -> Mapping[str, str]:
     names = {part.old.get(new, new): new for new in part.entries}
     stored = [name for name, entry in whole.entries.items() if entry.link is None or not entry.link.owner]
     is_same = all(names.get(name) == name for name in stored)
-    return carried_metadata(whole.files[0].path, whole.metadata, names, keeps_dialect=is_same)
+    found = carried_metadata(whole.files[0].path, whole.metadata, names, keeps_dialect=is_same)
+    check_codes(whole.files[0].path, whole.entries, names)
+    return found
 
 
 def stored_apart(entries: Mapping[str, Entry], ties: Mapping[str, str]) -> Iterator[str]:

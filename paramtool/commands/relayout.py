@@ -54,11 +54,12 @@ from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.numpy.write import not_for_mxnet
-from paramtool.formats.record.moved import with_tensors
+from paramtool.formats.record.moved import check_codes, with_tensors
 from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.config import reading
 from paramtool.model.optimizer import Move, StateChoice
 from paramtool.model.plan import Plan, check
+from paramtool.parts.companions import QUANTISE
 from paramtool.passes.retied import retied
 from paramtool.passes.rewriting import Outcome
 from paramtool.passes.rnn.convert import Converted
@@ -338,6 +339,8 @@ def _planned(
         )
     plan, outcome = finished(plan, outcome, carried)
     refuse_unsaid(plan, carried, not where.writer.holds.objects)
+    stay = outcome.untouched.keys() & checkpoint.entries.keys()
+    check_codes(checkpoint.files[0].path, checkpoint.entries, {name: name for name in stay}, QUANTISE)
     typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
     plan = typed.plan if typed else plan
     if typed and typed.dequantised:

@@ -264,6 +264,29 @@ def said(entries: Mapping[str, Entry]) -> set[str]:
     }
 
 
+def parted(entries: Mapping[str, Entry], renamed: Mapping[str, str]) -> tuple[str, str] | None:
+    """Packed weights and what belongs to them that {old name: new name} of what stays parts; None where nothing is.
+
+    They stay together where both leave, or where one change of what their names begin with gives the new ones.
+    """
+    found = groups(entries)
+    kept = {other for name, others in found.items() if name in renamed for other in others}
+    for name, others in found.items():
+        if len(getattr(entries[name].value, "shape", ())) < 2:
+            continue  # a flag or a text
+        stem, new = name, renamed.get(name, "")
+        while stem and new and stem[-1] == new[-1]:
+            stem, new = stem[:-1], new[:-1]
+        for other in others:
+            if name in renamed:
+                together = other.startswith(stem) and renamed.get(other) == new + other[len(stem) :]
+            else:
+                together = other not in renamed or other in kept
+            if not (together or other.endswith(CACHES)):
+                return name, other
+    return None
+
+
 def parts(found: Groups) -> set[str]:
     """The names of packed weights with scales, and of everything that belongs to them."""
     return {*found, *(name for others in found.values() for name in others)}

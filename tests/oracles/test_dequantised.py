@@ -107,3 +107,16 @@ def test_compressed_tensors(
     assert json.loads((tmp_path / "o/config.json").read_text()) == {"model_type": "x"}
     proved = paramtool.verify(tmp_path / "o", folder)
     assert not proved.differences and proved.dequantised == 1
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"])
+@pytest.mark.parametrize("scale", [torch.float32, torch.bfloat16])
+def test_rounded_products_are_counted(scale: torch.dtype, dtype: str | None, tmp_path: Path) -> None:
+    """The product of a code and a scale is rounded, too, and is exact in float64."""
+    state = {"m.weight": fp8(64, 64), "m.weight_scale": torch.rand(64, 1).to(scale) + 0.01}
+    save_file(state, tmp_path / "m.safetensors")
+    options: Any = {"dtype": dtype} if dtype else {}
+    found = paramtool.convert(tmp_path / "m.safetensors", tmp_path / OUT, dequantise=True, **options)
+    exact = state["m.weight"].double() * state["m.weight_scale"].double()
+    expected = int((load_file(tmp_path / OUT)["m.weight"].double() != exact).sum())
+    assert found.losses["m.weight"].rounded == expected > 0

@@ -8,6 +8,7 @@ into build/packed: nothing of them is installed, their modules of pure torch are
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 import types
 import warnings
@@ -23,6 +24,7 @@ from torch import nn
 
 import paramtool
 from tests.hostile.command import quick, refused
+from tests.oracles.test_quantised_counts import MAKERS, base
 
 ROOT = Path(__file__).parents[2]
 Tensors = dict[str, torch.Tensor]
@@ -526,6 +528,61 @@ def test_torchao_finds_renamed_tensors(torchao_file: Path, tmp_path: Path) -> No
     for flags in (("--all-names", "--rename", "*._weight_scale=*.s"), ("--names", "names.txt")):
         refused(quick, "export", "m.safetensors", "-o", "x.safetensors", *flags, cwd=tmp_path, code=6,
                 says=("torchao does not find it",))  # fmt: skip
+
+
+OF_LIBRARIES = ("bitsandbytes NF4", "bitsandbytes int8", "compressed-tensors FP8", "compressed-tensors W4A16")
+
+
+@pytest.mark.parametrize("kind", [*OF_LIBRARIES, "awq", "gptq", "nvfp4", "tiles"])
+def test_codes_stay_with_what_they_are_read_with(kind: str, tmp_path: Path) -> None:
+    """Under one new stem, or not at all: half a rename, and codes or scales alone, are refused, and other weights."""
+    if kind in OF_LIBRARIES:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            state = {name: one.detach().as_subclass(torch.Tensor) for name, one in MAKERS[kind](base()).items()}
+    else:
+        state = {f"{k}.{suffix}": one for k in (0, 2) for suffix, one in made(kind, 128).items()}
+    source = saved(tmp_path / "m.safetensors", state)
+    (codes,) = {"0.weight", "0.qweight", "0.weight_packed"} & state.keys()
+    beside = [name for name in state if name.startswith("0.") and name not in (codes, "0.bias")]
+    assert beside
+    command = ("export", "m.safetensors", "-o", "x.safetensors")
+    for name in (codes, *beside):
+        other = name.replace("0.", "v.")
+        refused(quick, *command, "--all-names", "--rename", f"{name}={other}", cwd=tmp_path, code=6,
+                says=(f"'{codes}' has codes", f"'{other}'", "--rename 'old.*=new.*'"))  # fmt: skip
+        (tmp_path / "names.txt").write_text("\n".join(one for one in state if one != name))
+        refused(quick, *command, "--names", "names.txt", cwd=tmp_path, code=6, says=(f"no '{name}'",))
+        half = saved(tmp_path / "half.safetensors", {other if one == name else one: t for one, t in state.items()})
+        if not name.endswith("input_scale"):  # that of activations, with any of which the weight is the same
+            assert not paramtool.diff(source, half).is_same and not paramtool.diff(half, source).is_same
+    paramtool.export(source, tmp_path / "x.safetensors", all_names=True, rename=["0.*=v.*"])
+    same(load_file(tmp_path / "x.safetensors"), {re.sub(r"^0\.", "v.", name): one for name, one in state.items()})
+    assert paramtool.diff(source, tmp_path / "x.safetensors").is_same
+    assert paramtool.diff(tmp_path / "x.safetensors", source).is_same
+    (tmp_path / "names.txt").write_text("\n".join(name for name in state if name.startswith("2.")))
+    assert quick(*command, "--names", "names.txt", "--force", cwd=tmp_path).code == 0
+
+
+def test_equal_scales_follow_their_codes(tmp_path: Path) -> None:
+    """Scales that all are one number are found beside the codes, in any order of new names."""
+    codes = {name: torch.randn(64, 64).to(torch.float8_e4m3fn) for name in "abcd"}
+    files = [
+        saved(tmp_path / f"{k}.safetensors", {f"{new}.weight{end}": one for old, new in zip("abcd", names, strict=True)
+              for end, one in (("", codes[old]), ("_scale", torch.full((64, 1), 0.3)))})
+        for k, names in enumerate(("abcd", "zyxw"))
+    ]  # fmt: skip
+    for pair in (files, files[::-1]):
+        assert paramtool.diff(*pair).is_same
+
+
+def test_scales_that_do_not_follow_are_refused(tmp_path: Path) -> None:
+    """A scale of an unknown name stays where it was, and its codes would not."""
+    stack = {"m.experts.gate_up_proj": (4, 64, 32), "m.experts.down_proj": (4, 32, 32)}
+    state = {name: torch.randn(shape).to(torch.float8_e4m3fn) for name, shape in stack.items()}
+    saved(tmp_path / "m.safetensors", state | {f"{name}_my_scale": torch.rand(4, 1, 1) for name in stack})
+    refused(quick, "unfuse", "m.safetensors", "--layout", "experts", "-o", "x.safetensors", cwd=tmp_path, code=6,
+            says=("no 'm.experts.down_proj'", "down_proj_my_scale'", "before they are quantised"))  # fmt: skip
 
 
 def test_a_key_of_another_program_stays(tmp_path: Path) -> None:

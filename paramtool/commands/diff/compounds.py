@@ -6,7 +6,7 @@ by their bytes alone, different numbers would be the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -121,18 +121,35 @@ def other_scales(a: Checkpoint, b: Checkpoint, found: Sequence[TensorDiff]) -> I
     if not any(groups):
         return
     same = [one for one in found if one.kind in LED_BACK and one.kind != ROUNDED]
-    alike = {name for one in same for name in one.a}, {name for one in same for name in one.b}
+    there = _places([(one.a, one.b) for one in same], b), _places([(one.b, one.a) for one in same], a)
     for one in same:
-        others = {
-            name
-            for side, names, there in zip(groups, (one.a, one.b), alike, strict=True)
-            for codes in names
-            for name in side.get(codes, {}).keys() - there
-            if not name.endswith(quantised.OF_OTHERS)
-        }
-        if others:
+        beside = [
+            {name for codes in names for name in side.get(codes, ()) if not name.endswith(quantised.OF_OTHERS)}
+            for side, names in zip(groups, (one.a, one.b), strict=True)
+        ]
+        if others := {name for names, at in zip(beside, there, strict=True) for name in names - at.keys()}:
             how = f"the same codes, and other {some(sorted(others), 2)}"
-            yield replace(one, kind=CHANGED, how=f"{one.how}, {how}" if one.how else how)
+        elif one.kind != DEQUANTISED and (
+            parted := {
+                name
+                for names, at, others in zip(beside, there, beside[::-1], strict=True)
+                for name in names
+                if at[name] and at[name].isdisjoint(others)
+            }
+        ):
+            how = f"the same codes, parted from {some(sorted(parted), 2)}"
+        else:
+            continue
+        yield replace(one, kind=CHANGED, how=f"{one.how}, {how}" if one.how else how)
+
+
+def _places(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], other: Checkpoint) -> dict[str, set[str]]:
+    """{name in one checkpoint: the names in the other that have its numbers}, none where they are in a compound"""
+    found: dict[str, set[str]] = {}
+    for names, others in pairs:
+        for name in names:
+            found.setdefault(name, set()).update(other.entries.keys() & others)
+    return found
 
 
 def _of_sign(name: str, old: Entry | None, new: Entry, sides: Sides) -> TensorDiff:

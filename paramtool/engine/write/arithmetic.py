@@ -44,7 +44,7 @@ def element_type(copy: Copy) -> str:
 def value(copy: Copy, box: Box, source: Source, counts: Counts | None = None) -> Any:
     """What a copy writes into one box of its destination: an array, or one number for all of it.
 
-    `counts` gets what a cast does to the numbers.
+    `counts` gets what a cast does to the numbers, and to the products of codes and scales.
     """
     import numpy as np
 
@@ -53,18 +53,19 @@ def value(copy: Copy, box: Box, source: Source, counts: Counts | None = None) ->
     if not copy.terms:
         return np.dtype(number_type(copy.destination.dtype)).type(copy.shift)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = total(copy.terms, copy.shift, box, source)
+        exact = found = total(copy.terms, copy.shift, box, source)
         if isinstance(copy.scale, View):
             scales = source.array(copy.scale).view(number_type(copy.scale.dtype))[box]
+            exact = found.astype("f8") * scales.astype("f8") if counts is not None else found
             found = _scaled(found, scales, str(copy.destination.storage))
         elif copy.scale != 1:
-            found = found * found.dtype.type(copy.scale)
+            exact = found = found * found.dtype.type(copy.scale)
     if not copy.is_exact and not np.isfinite(found.astype("f8")).all():
         _refuse_overflow(copy, box, source)
     if copy.is_cast:
         made = cast(found, copy.destination.dtype)
         if counts is not None:
-            counts.add(str(copy.destination.storage), found, made)
+            counts.add(str(copy.destination.storage), exact, made)
         return made
     return found
 

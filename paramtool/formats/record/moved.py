@@ -11,6 +11,8 @@ from paramtool.errors import PlanError
 from paramtool.formats import strict_json
 from paramtool.formats.record import parts as record
 from paramtool.formats.record.damage import DAMAGE
+from paramtool.model import quantised
+from paramtool.model.checkpoint import Entry
 from paramtool.model.parts import FusedTensor, PartsRecord
 
 
@@ -33,6 +35,19 @@ def carried_metadata(
         return metadata
     known = carried(record.decode(where, metadata), renamed)
     return with_record(metadata, known if keeps_dialect else replace(known, dialect="", source=""))
+
+
+TOGETHER = "take both, and rename what both names begin with: --rename 'old.*=new.*'"
+
+
+def check_codes(where: str, entries: Mapping[str, Entry], renamed: Mapping[str, str], hint: str = TOGETHER) -> None:
+    """PlanError where codes and what they are read with, such as scales, are parted: `renamed` as of `carried`."""
+    if (found := quantised.parted(entries, renamed)) is not None:
+        names = " and ".join(repr(renamed[name]) if name in renamed else f"no {name!r}" for name in found)
+        raise PlanError(
+            f"{where}: {found[0]!r} has codes, which mean nothing without {found[1]!r}; the output would have {names}",
+            hint=hint,
+        )
 
 
 TENSORS = "tensor_names"
