@@ -31,7 +31,7 @@ FLAT = layer("Flatten", "Conv2D")
 def of(model: Any, path: str, axis: str = "in") -> Any:
     """(channels, order, whether that is sure) of what a layer takes."""
     found = (images(model) or {}).get(path, {}).get(axis)
-    return (None, None, None) if found is None else (found.channels, found.order, found.is_sure)
+    return (None, None, None) if found is None else (found.channels, found.order, not found.unseen)
 
 
 def test_a_graph_of_keras_2() -> None:

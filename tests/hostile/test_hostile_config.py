@@ -33,13 +33,13 @@ def test_so_it_is_in_a_process_of_its_own(key: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", CONFIGS)
 def test_without_config_nobody_reads_it(key: str, tmp_path: Path) -> None:
-    """`inspect` alone does not look, and `dedup` of the folder goes on with a warning at most."""
+    """`inspect` alone does not look, and `dedup` of the folder goes on with a warning at most, or two of no file."""
     make, _ = CONFIGS[key]
     path = make(tmp_path)
     assert quick("inspect", path.name, cwd=tmp_path).code == 0
     ran = quick("dedup", path.name, "-o", "out.safetensors", cwd=tmp_path)
     assert ran.code == 0, ran
-    assert ran.err.count("warning: ") <= 1, ran
+    assert ran.err.count("warning: ") <= 1 + ("no regular file" in ran.err), ran
 
 
 @pytest.mark.parametrize("key", HONEST_CONFIGS)

@@ -183,7 +183,7 @@ def test_embeddings_that_are_saved_as_the_head(tmp_path: Path) -> None:
     """They get the name that from_pretrained looks for."""
     state = {name: tensor for name, tensor in llama(True).state_dict().items() if name != WORDS}
     found = export(saved(state, llama(True), tmp_path / "in"), tmp_path / "out", only="model")
-    assert found.tied == {WORDS: HEAD}
+    assert not found.warnings and load_file(tmp_path / "out" / "model.safetensors").keys() >= {WORDS}
     assert torch.equal(opened(tmp_path / "out").lm_head.weight, state[HEAD])
 
 
