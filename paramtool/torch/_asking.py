@@ -11,6 +11,7 @@ from torch import nn
 
 from paramtool.engine.read.source import Source
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model import objects as trees
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY, Node, is_extra_state, map_tensors, objects_in, subtree, tensor_names
 from paramtool.passes import select
@@ -48,6 +49,8 @@ class Held:
     """What is no tensor, or holds some."""
     versions: Node | None
     """The versions of modules."""
+    objects: frozenset[str]
+    """Those of `things` that no tensor is in, beside the tensors of a state dict of torch; without extra state."""
 
     @property
     def part(self) -> Checkpoint:
@@ -85,7 +88,12 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
     if tensors.keys() - part.entries.keys() and (other := renamed(model, part, tensors)) is not None:
         named = max(named, other, key=lambda one: len(tensors.keys() & one.part.entries.keys()))
     versions = versions_of(subtree(tree, prefix[:-1])) or versions_of(tree, prefix, short)
-    return Held(chosen or "", section, prefix, part, named, things, versions)
+    is_state = whole.format.startswith("torch") and any(
+        isinstance(one, trees.TensorRef) for _, one in (tree.items if isinstance(tree, trees.Mapping) else ())
+    )
+    beside = (name for name, node in things.items() if is_state and not any(tensor_names(node)))
+    objects = frozenset(name for name in beside if not is_extra_state(name))
+    return Held(chosen or "", section, prefix, part, named, things, versions, objects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +176,7 @@ def judged(
         lacks=tuple(name for name in dict.fromkeys(asked.answer.missing) if name not in filled),
         unused=tuple(
             name for name in dict.fromkeys(asked.answer.unexpected)
-            if name in verdict.unused or any(tensor_names(held.things.get(name, EMPTY)))
+            if name in verdict.unused or name in held.objects or any(tensor_names(held.things.get(name, EMPTY)))
         ),
         filled=fit.filled,
         shapes=tuple(sizes[at] for line in lines if (at := line.partition(":")[0]) in sizes),

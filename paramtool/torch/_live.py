@@ -68,14 +68,14 @@ def described(tensors: Mapping[str, torch.Tensor]) -> Checkpoint:
 
     Of tensors that are not plain, only the name is told.
     """
-    ids: dict[tuple[str, int], int] = {}
+    ids: dict[object, int] = {}
     sizes: dict[int, int] = {}
     entries: dict[str, Entry] = {}
     for name, tensor in tensors.items():
         if not is_plain(tensor):
             entries[name] = Entry(Unreadable(type(tensor).__name__))
             continue
-        number = ids.setdefault(_storage(tensor, len(ids)), len(ids))
+        number = ids.setdefault(place(tensor), len(ids))
         sizes[number] = tensor.untyped_storage().nbytes()
         view = View(number, dtype_of(tensor), int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()))
         entries[name] = Entry(view)
@@ -96,13 +96,13 @@ def without_values(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tenso
     return {name: window(places[int(view.storage)], view) for name, view in checkpoint.views().items()}
 
 
-def _storage(tensor: torch.Tensor, otherwise: int) -> tuple[str, int]:
+def place(tensor: torch.Tensor) -> tuple[str, int]:
     """What two tensors of one storage have in common, and no others; tensors without elements share nothing.
 
     Addresses tell storages apart, but all of the meta device's are 0: there, the storage object itself does.
     """
-    if not tensor.numel():
-        return "empty", otherwise
+    if not is_plain(tensor) or not tensor.numel():
+        return "alone", id(tensor)
     storage = tensor.untyped_storage()
     if tensor.is_meta:
         return "meta", storage._cdata

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from shlex import quote
 
 import torch
@@ -28,7 +29,7 @@ from paramtool.model.view import View
 from paramtool.passes.compat.wanted import wanted_by
 from paramtool.passes.dedup.plan import ranks_hint
 from paramtool.torch._asking import ask, held_of, judged
-from paramtool.torch._live import described, is_plain, refuse_unfit, tensors_of
+from paramtool.torch._live import described, is_plain, place, refuse_unfit, tensors_of
 from paramtool.torch._protocol import Watch, state_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
 from paramtool.torch.tensors import batches, window
@@ -139,6 +140,8 @@ def load_model(
         new = renewed(tensors, asked.types, assign, device, dtype)
         wanted = wanted_by(described({**tensors, **new}))
         verdict, questions = judged(wanted, held, whole, asked)
+        if not asked.own or asked.is_unknown:
+            verdict = replace(verdict, unused=(*verdict.unused, *sorted(held.objects)))
         if pinned is not None and not pinned.content_only:
             tied: dict[object, str] = {}
             lines = []
@@ -236,16 +239,16 @@ def load_model(
                 missing, unexpected = model.load_state_dict(state, strict=False) or ((), ())
         except Exception as error:
             install(model, tensors, old)
-            ids = {id(to) for to, _ in watch.copied}
-            written = [name for name, tensor in tensors.items() if id(tensor) in ids and name not in old]
+            written = [name for name, tensor in {**tensors, **old}.items() if place(tensor) in watch.written]
             raise ModelError(
                 f"{where}: {type(model).__name__} raised {type(error).__name__} while it was loaded: {error!s:.1000}",
-                hint=f"it changed before that: {some(written, 8)}" if written else "none of its tensors changed",
+                hint=f"it changed before that: {some(written, 8)}" if written else "no change before that was seen",
             ) from error
         filled = {to.untyped_storage().data_ptr() for to, _ in watch.copied if is_plain(to)}
         install(model, new, {
             name: tensor for name, tensor in old.items()
-            if tensor.is_meta and new[name].untyped_storage().data_ptr() not in filled and not new[name].any()
+            if (tensor.is_meta and new[name].untyped_storage().data_ptr() not in filled and not new[name].any())
+            or (asked.is_unknown and name in missing and place(new[name]) not in watch.written)
         })  # fmt: skip
         for made, taken in held.named.sources_of():
             parts = {name: tensor for batch in batches(source, taken, "cpu") for name, tensor in batch.items()}

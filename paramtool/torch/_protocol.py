@@ -8,13 +8,16 @@ found by trying it: on a copy of the model on the meta device, where a value tha
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
 import warnings
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import field
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import nn
@@ -29,7 +32,7 @@ from paramtool.model import objects
 from paramtool.model.checkpoint import PENDING, SHARDED, Checkpoint, Compound, NoData, Unreadable
 from paramtool.model.objects import Node, map_tensors
 from paramtool.passes.compat.wanted import kind_of
-from paramtool.torch._live import is_plain
+from paramtool.torch._live import is_plain, place
 from paramtool.torch.tensors import batches
 
 State = OrderedDict[str, Any]
@@ -160,12 +163,17 @@ class Watch(TorchFunctionMode):
         self.copied: list[tuple[torch.Tensor, str]] = []
         """(what was written to, the name of what was copied there: empty if it is none of the state dict)."""
         self.used: set[str] = set()
+        self.written: set[object] = set()
+        """The places of what was written to, by whatever function."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") != "__get__":  # a shape or type was asked for
+        found = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if name != "__get__" or isinstance(found, torch.Tensor):  # else a shape or type was asked for
             given, _ = tree_flatten((args, kwargs))
             self.used.update(self._names[id(one)] for one in given if id(one) in self._names)
-        found = func(*args, **(kwargs or {}))
+        if (name.endswith("_") and args and found is args[0]) or name in ("__setitem__", "__set__"):
+            self.written.add(place(args[0]))
         if func is torch.Tensor.copy_:
             self.copied.append((args[0], self._names.get(id(args[1]), "")))
         return found
@@ -199,16 +207,10 @@ class Answer:
 def tried(model: nn.Module, tensors: Mapping[str, torch.Tensor], state: State) -> Answer | None:
     """What loading would do, found on a copy of the model without memory; None where that shows nothing.
 
-    The copy shares no tensor with the model.  It shows nothing where a model cannot be copied, where a hook belongs to
-    the model and would not follow, or where code needs values that a copy has not.
+    The copy shares no tensor with the model.  It shows nothing where a model cannot be copied, where a hook would go on
+    with this model, or where code needs values that a copy has not.
     """
-    hooks = (
-        hook
-        for one in model.modules()
-        for hook in (*one._load_state_dict_pre_hooks.values(), *one._load_state_dict_post_hooks.values())
-    )
-    cells = (cell for hook in hooks for cell in getattr(getattr(hook, "hook", hook), "__closure__", None) or ())
-    if any(isinstance(cell.cell_contents, nn.Module) for cell in cells):  # it would go on with this model
+    if _goes_on_with(model):
         return None
     try:
         twin, names = _twin(model, tensors)
@@ -231,9 +233,48 @@ def tried(model: nn.Module, tensors: Mapping[str, torch.Tensor], state: State) -
             return None
     except Exception:
         return None
-    into = ((names.get(id(to), ()), source) for to, source in watch.copied if source)
-    sources = {source if source in found else found[0]: source for found, source in into if found}
+    sources: dict[str, str] = {}
+    for to, source in watch.copied:
+        if source and (found := names.get(id(to))):  # copies into a tied tensor: each of them has a name
+            free = next((name for name in found if name not in sources), found[0])
+            sources[source if source in found else free] = source
     return Answer(missing, unexpected, error, sources, frozenset(name for _, name in watch.copied))
+
+
+TAKING = (
+    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "load_state_dict", "_load_from_state_dict",
+    "set_extra_state",
+)  # fmt: skip
+"""Where a module has code for taking a state dict."""
+
+
+def _goes_on_with(model: nn.Module) -> bool:
+    """Whether a model's hooks reach tensors or modules past a function, which copying leaves as it is.
+
+    Functions have cells, defaults and global names; what else holds them is copied with the model.
+    """
+    todo = [(one, 0, False) for module in model.modules() for name, one in vars(module).items() if name in TAKING]
+    seen: set[tuple[int, bool]] = set()
+    for one, depth, is_shared in todo:
+        if is_shared and isinstance(one, (torch.Tensor, nn.Module)):
+            return True
+        known = isinstance(one, (torch.Tensor, nn.Module, type, ModuleType)) or (id(one), is_shared) in seen
+        if known or depth > 10:
+            continue
+        seen.add((id(one), is_shared))
+        held: list[Any] = gc.get_referents(one)
+        if isinstance(one, FunctionType):
+            codes = [one.__code__]
+            for code in codes:
+                codes += (const for const in code.co_consts if isinstance(const, CodeType))
+            used = (one.__globals__.get(name) for code in codes for name in code.co_names)
+            kinds = (torch.Tensor, nn.Module, FunctionType, dict, list, tuple, set)
+            held = [one.__closure__, one.__defaults__, one.__kwdefaults__, vars(one)]
+            held += (value for value in used if isinstance(value, kinds))
+        elif isinstance(one, ref) and is_shared:
+            held = [one()]
+        todo += ((value, depth + 1, is_shared or isinstance(one, FunctionType)) for value in held)
+    return False
 
 
 def _twin(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> tuple[nn.Module, Mapping[int, list[str]]]:

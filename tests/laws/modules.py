@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -113,7 +114,9 @@ def hooked(module: nn.Module, name: str, is_closure: bool) -> None:
         module._register_state_dict_hook(STATE_HOOKS[name])
     elif name in LOAD_HOOKS:
         hook: Any = LOAD_HOOKS[name]
-        if is_closure:
+        if is_closure and name == "filled_in":
+            module._register_load_state_dict_pre_hook(partial(lambda own, *args: hook(own[0], *args), [module]))
+        elif is_closure:
             module._register_load_state_dict_pre_hook(lambda *args: hook(module, *args))
         else:
             module.register_load_state_dict_pre_hook(hook)

@@ -209,6 +209,49 @@ class Whole(Base):
         super().load_state_dict({name: one for name, one in state_dict.items() if name != "more"}, strict=strict)
 
 
+class Data(Base):
+    """Values that are copied from `data` into `data`."""
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *rest: Any) -> None:
+        self.scale.data.copy_(state[prefix + "scale"].data)
+
+
+class WholeData(Base):
+    """The loop over a state dict that many projects have."""
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True) -> None:  # type: ignore[override]
+        own = self.state_dict()
+        for name, one in state_dict.items():
+            own[name].copy_(one.data)
+
+
+class Reaching(Base):
+    """A hook over a list of parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        own = [self.scale]
+
+        def doubled(module: nn.Module, keys: Any) -> None:
+            for one in own:
+                one.data.mul_(2)
+
+        self.register_load_state_dict_post_hook(doubled)
+
+
+class Raising(Base):
+    """Code that changes the module, and raises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_load_state_dict_pre_hook(Raising.fail)
+
+    @staticmethod
+    def fail(module: Any, *rest: Any) -> None:
+        module.scale.data.add_(1)
+        raise KeyError("no")
+
+
 class TiedHook(StateHook):
     """One parameter with two names."""
 
@@ -260,7 +303,7 @@ def functional() -> nn.Module:
 OF_TORCH: Mapping[str, Callable[[], nn.Module]] = {
     **{one.__name__: one for one in (
         StateHook, PostHook, PreHook, LoadPreHook, LoadPreHookAlone, LoadPostHook, Versioned, Saving, Extra,
-        ExtraObjects, ExtraTensor, ExtraBytes, Keeping, Valued, Whole, TiedHook,
+        ExtraObjects, ExtraTensor, ExtraBytes, Keeping, Valued, Whole, Data, WholeData, Reaching, Raising, TiedHook,
     )},
     "BatchNorm": convolutions,
     "weight_norm": lambda: parametrizations.weight_norm(nn.Linear(4, 3)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch.nn.utils import parametrizations
 
 import paramtool
 import paramtool.torch
-from paramtool.errors import ModelError, PlanError
+from paramtool.errors import ModelError, PlanError, TieError
 from tests.laws import protocols
 
 FIELD = Path(__file__).parents[2].parent / "shared/findings/field"
@@ -236,3 +237,116 @@ def test_a_sparse_buffer(assign: bool, tmp_path: Path) -> None:
     torch.save(model.state_dict(), tmp_path / "m.pt")
     paramtool.torch.load_model(other, tmp_path / "m.pt", assign=assign)
     assert torch.equal(other.mask.to_dense(), torch.eye(3)) and torch.equal(other.weight, model.weight)
+
+
+class Renaming(protocols.TiedHook):
+    """Names with a prefix that a hook takes off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_load_state_dict_pre_hook(Renaming.bare)
+
+    @staticmethod
+    def bare(module: nn.Module, state: dict[str, Any], *rest: Any) -> None:
+        for name in list(state):
+            state[name.removeprefix("model.")] = state.pop(name)
+
+
+def test_a_tie_behind_a_hook_that_renames(tmp_path: Path) -> None:
+    """Each of the copies into one tensor has its name, so that values that differ are seen."""
+    model = Renaming()
+    state = {f"model.{name}": one.clone() for name, one in model.state_dict().items()}
+    torch.save(state, tmp_path / "same.pt")
+    assert paramtool.torch.load_model(model, tmp_path / "same.pt").unexpected == ()
+    state["model.head.weight"] += 1
+    torch.save(state, tmp_path / "apart.pt")
+    before = model.body.weight.detach().clone()
+    with pytest.raises(TieError, match=r"ties 'body.weight' and 'head.weight'"):
+        paramtool.torch.load_model(model, tmp_path / "apart.pt")
+    assert torch.equal(model.body.weight, before)
+
+
+class Holder:
+    """An object that is no module and holds one."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.of = {"model": [model]}
+
+    def __call__(self, *rest: Any) -> None:
+        self.of["model"][0].weight.data.mul_(2)
+
+
+def doubled(weights: Any, *rest: Any) -> None:
+    for one in weights:
+        one.data.mul_(2)
+
+
+def _cell(model: nn.Linear) -> Any:
+    own = {"weights": (model.weight,)}
+    return lambda *rest: doubled(own["weights"])
+
+
+def _default(model: nn.Linear) -> Any:
+    def hook(module: nn.Module, keys: Any, own: Any = (model.weight,)) -> None:
+        doubled(own)
+
+    return hook
+
+
+def _object(model: nn.Linear) -> Any:
+    holder = Holder(model)
+    return lambda *rest: holder()
+
+
+def _weak(model: nn.Linear) -> Any:
+    reference = weakref.ref(model)
+    return lambda *rest: doubled([reference().weight])  # type: ignore[union-attr]
+
+
+WAYS = {
+    "a cell": _cell,
+    "a default": _default,
+    "an object": _object,
+    "a weak reference": _weak,
+    "arguments": lambda model: partial(doubled, [model.weight]),
+    "a function in arguments": lambda model: partial(lambda own, *rest: own(), _cell(model)),
+    "a bound method": lambda model: Holder(model).__call__,
+}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_hook_that_reaches_the_model_runs_once(way: str, strict: bool, tmp_path: Path) -> None:
+    """Trying it does not change the model, whatever leads from the hook to a parameter."""
+    torch.save({"other": torch.ones(1)}, path := tmp_path / "m.pt")
+    model = nn.Linear(2, 2, bias=False)
+    before = model.weight.detach().clone()
+    model.register_load_state_dict_post_hook(WAYS[way](model))
+    if not strict:
+        paramtool.torch.load_model(model, path, strict=False)
+        assert torch.equal(model.weight, before * 2)
+        return
+    with pytest.raises(ModelError) as error:
+        paramtool.torch.load_model(model, path)
+    told = "showed only while it was loaded" in str(error.value)
+    assert torch.equal(model.weight, before * 2 if told else before)
+
+
+def test_what_changed_before_an_error_is_named(tmp_path: Path) -> None:
+    model = protocols.Raising()
+    torch.save(model.state_dict(), path := tmp_path / "m.pt")
+    with pytest.raises(ModelError, match="KeyError while it was loaded") as error:
+        paramtool.torch.load_model(model, path)
+    assert error.value.hint == "it changed before that: 'scale'"
+
+
+@pytest.mark.parametrize("kind", [nn.Linear, protocols.Reaching, protocols.LoadPreHook])
+def test_an_object_that_the_model_does_not_want(kind: Any, tmp_path: Path) -> None:
+    """It is left over as torch says it, beside tensors; what stands outside a section is not of it."""
+    model = kind(2, 2) if kind is nn.Linear else kind()
+    torch.save({**model.state_dict(), "note": "hi"}, path := tmp_path / "m.pt")
+    with pytest.raises(ModelError, match="'note'"):
+        paramtool.torch.load_model(model, path)
+    assert paramtool.torch.load_model(model, path, strict=False).unexpected == ("note",)
+    torch.save({"net": model.state_dict(), "note": "hi"}, path)
+    assert paramtool.torch.load_model(model, path).unexpected == ()
