@@ -278,7 +278,10 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
         for row in table.rows():
             if row.recognises(head, nbytes, path):
                 found = row.read(path)
-                return found if sniff.is_zip(head) or not _ends_zip(path, nbytes) else _with_archive(found, path)
+                if sniff.is_zip(head):  # whose reader looks at its members
+                    return found
+                ran = row.name in ("pickle", "dcp") or sniff.is_stacked(head)
+                return _with_hidden(found, [path] if ran or row.package else [file.path for file in found.files], ran)
     except (FormatError, UnsafeError) as error:
         from paramtool.formats import scan
 
@@ -289,21 +292,28 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
     raise _foreign(path, head, nbytes)
 
 
-def _ends_zip(path: str, nbytes: int) -> bool:
-    """Whether a zip archive stands behind what its reader reads of a file."""
-    file, _ = open_source(path)
+def _is_twofold(path: str, ran: bool) -> bool:
+    """Whether a file that a reader understands can be a pickle as well, unless that `ran`, or ends as a zip archive."""
+    file, source = open_source(path)
     with file:
-        tail = min(nbytes, zip_directory.MAX_TAIL)
-        return zip_directory.END_SIGNATURE in read_bytes(file, nbytes - tail, tail)
+        tail = min(source.nbytes, zip_directory.MAX_TAIL)
+        if zip_directory.END_SIGNATURE in read_bytes(file, source.nbytes - tail, tail):
+            return True
+        return not ran and sniff.runs(read_bytes(file, 0, min(source.nbytes, 64)))
 
 
-def _with_archive(found: Checkpoint, path: str) -> Checkpoint:
-    from paramtool.formats import policy, scan
+def _with_hidden(found: Checkpoint, paths: list[str], ran: bool) -> Checkpoint:
+    """With the names that programs find in its files which open them by their first bytes, or by their last."""
+    for path in (path for path in paths if _is_twofold(path, ran)):
+        from paramtool.formats import policy, scan
 
-    scanned = scan.scan_file(path)
-    note = "an archive is behind other data of the file, and not scanned to its end for pickles"
-    notes = found.notes if scanned.ended else (*found.notes, note)
-    return replace(found, unknown=policy.merged((*found.unknown, *scanned.unknown)), notes=notes)
+        scanned = scan.scan_file(path)
+        note = (
+            f"{os.path.basename(path)!r} may be a pickle or an archive, too, and is not scanned to its end for pickles"
+        )
+        notes = found.notes if scanned.ended else (*found.notes, note)
+        found = replace(found, unknown=policy.merged((*found.unknown, *scanned.unknown)), notes=notes)
+    return found
 
 
 def _foreign(path: str, head: bytes, nbytes: int) -> FormatError:

@@ -150,6 +150,13 @@ def scan_parts(file: BinaryIO, source: SourceFile, places: Iterable[tuple[int, i
     return Scanned(policy.merged(found), False, work.ended)
 
 
+def scan_members(file: BinaryIO, source: SourceFile, members: Iterable[zip_directory.Member]) -> Scanned:
+    """Scan members of a valid archive that its reader does not run, with one budget."""
+    work = ScanBudget.of(source.nbytes)
+    found = [one for member in members for one in scan_member(file, member, source.path, work)]
+    return Scanned(policy.merged(found), False, work.ended)
+
+
 def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: ScanBudget) -> tuple[Unknown, ...]:
     """The unknown names in a member of a valid archive; none if it cannot be read, or not within the budget."""
     if member.method == zip_directory.STORED:
@@ -231,7 +238,7 @@ def _pickles(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
         if stop >= len(data):
             break
         if stop <= 0:  # joblib puts arrays between the opcodes, and others put them behind a pickle
-            work.ended &= not (stop == -2 or marked or (first > 0 and data[at : at + 512].strip(b"\0\n")))
+            work.ended &= not (stop == -2 or (marked and ran > 3) or (first > 0 and data[at : at + 512].strip(b"\0\n")))
             break
         at = stop
     else:

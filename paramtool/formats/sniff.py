@@ -145,6 +145,19 @@ def is_dcp(head: bytes, nbytes: int, path: str = "") -> bool:
     return DCP_START.match(head) is not None or (begins_pickle(head) and os.path.basename(path) == ".metadata")
 
 
+_RUNS = re.compile(
+    rb"(?!\x93NUMPY)(?:[(012NQR\])}abdelostu\x81\x85-\x89\x8f-\x94\x97\x98]|[Khq\x80\x82].|[M\x83]..)*"
+    rb"(?:[.BCFGIJLPSTUVXcgijpr\x84\x8a-\x8e\x95\x96]|\Z)",
+    re.DOTALL,
+)
+"""Opcodes up to one with a long argument, which can leap over anything, or the end (Lib/pickletools.py)."""
+
+
+def runs(head: bytes) -> bool:
+    """Whether a pickle may begin with these bytes, whatever else they are."""
+    return _RUNS.match(head) is not None
+
+
 def begins_pickle(head: bytes) -> bool:
     """Whether bytes begin like a pickle: protocols 2 to 5 say so, 0 and 1 begin with a container or with a name.
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import json
 import pickle
+import zipfile
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+import torch
+from safetensors.numpy import save_file
 
 import paramtool
+from tests.contracts import makers_tensorflow as tf
 from tests.examples import shared
 from tests.hostile.command import quick
 
@@ -110,3 +116,122 @@ def test_names_in_truncated_pickles(tmp_path: Path) -> None:
     for stop in range(least, len(whole) + 1):
         (tmp_path / "cut.pkl").write_bytes(whole[:stop])
         assert quick("inspect", "cut.pkl", cwd=tmp_path).code == 4, stop
+
+
+CALL = pickle.dumps(Calls(), 2)
+ARCHIVE = io.BytesIO()
+torch.save(Calls(), ARCHIVE)
+
+
+def twofold(call: bytes = CALL) -> bytes:
+    """Valid safetensors that are a pickle: the header's length is an opcode that leaps into a text, to `V`.
+
+    That one takes all up to the next line, which begins with the tensor's second byte.
+    """
+    held = b"\n" + call
+    tail = b'"},"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (len(held), len(held))
+    nbytes = ord("X") + 256 * 25
+    return nbytes.to_bytes(8, "little") + (b'{"__metadata__":{"a":"').ljust(nbytes - len(tail), b"V") + tail + held
+
+
+def _archive(folder: Path, name: str, held: bytes) -> Path:
+    """A clean file of torch.save, or of TorchScript below `script`, with one more member."""
+    path = folder / "model.pt"
+    module = torch.nn.Linear(2, 2)
+    torch.jit.save(torch.jit.script(module), path) if name.startswith("script") else torch.save({"w": NUMBERS}, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"model/{name.removeprefix('script/')}", held)
+    return path
+
+
+def _of_keras(folder: Path) -> Path:
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.save(path := folder / "model.keras")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("assets/x.pkl", CALL)
+    return path
+
+
+def _distributed(folder: Path) -> Path:
+    import torch.distributed.checkpoint as dcp
+
+    dcp.save({"w": NUMBERS}, checkpoint_id=folder, no_dist=True)
+    with (path := folder / ".metadata").open("ab") as file:
+        file.write(CALL)
+    return path
+
+
+def _bundle(folder: Path, form: str) -> Path:
+    """A bundle of TensorFlow whose file of data ends as an archive, or begins as a pickle."""
+    first = torch.frombuffer(bytearray(CALL), dtype=torch.uint8) if form == "begins" else NUMBERS
+    path = tf.plain(folder, {"w": first})
+    if form == "ends":
+        data = next(folder.glob("*.data-*"))
+        data.write_bytes(data.read_bytes() + ARCHIVE.getvalue())
+    return path
+
+
+def _shards(folder: Path) -> Path:
+    (folder / "a.bin").write_bytes(twofold())
+    (path := folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": {"w": "a.bin"}}))
+    return path
+
+
+def _written(folder: Path, name: str, held: bytes) -> Path:
+    (folder / name).write_bytes(held)
+    return folder / name
+
+
+NUMBERS = torch.arange(6.0)
+MEMBERS = ("inner.bin", "x.joblib", "x.PKL", "x.pkl.gz", "data/7", ".data/x", "script/extra/x.pkl", "script/data2.pkl")
+TWOFOLD = {
+    "safetensors, .bin": lambda folder: _written(folder, "pytorch_model.bin", twofold()),
+    "safetensors, .pkl": lambda folder: _written(folder, "model.pkl", twofold()),
+    "a shard": _shards,
+    "a second pickle": lambda folder: _written(folder, "w.pkl", pickle.dumps({"w": np.arange(6.0)}) + CALL),
+    "a second pickle, of protocol 0": lambda folder: _written(
+        folder, "w.pkl", pickle.dumps({"w": np.arange(6.0)}) + pickle.dumps(Calls(), 0)
+    ),
+    "keras": _of_keras,
+    "dcp": _distributed,
+    "tensorflow, begins": lambda folder: _bundle(folder, "begins"),
+    "tensorflow, ends": lambda folder: _bundle(folder, "ends"),
+    **{name: lambda folder, name=name: _archive(folder, name, CALL) for name in MEMBERS},
+    "an archive in it": lambda folder: _archive(folder, "inner.pt", ARCHIVE.getvalue()),
+}
+
+
+@pytest.mark.parametrize("form", TWOFOLD)
+@pytest.mark.parametrize("beside", ["alone", "beside a clean file"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+def test_what_a_reader_does_not_take_is_scanned(form: str, beside: str, tmp_path: Path) -> None:
+    """Whatever the reader of a file understood of it, another program opens it by its first bytes, or its last."""
+    (folder := tmp_path / "model").mkdir()
+    path = TWOFOLD[form](folder)
+    if beside == "alone":
+        for words in (("inspect",), ("check",), ("dedup", "--dry-run"), ("lock", "-o", tmp_path / "o.lock")):
+            ran = quick(words[0], path, *words[1:], cwd=tmp_path)
+            assert ran.code == 4 and "builtins.print" in ran.out + ran.err, (words, ran)
+        return
+    save_file({"v": np.ones(3)}, folder / "model.safetensors")
+    for command in ("inspect", "check"):
+        ran = quick(command, folder, cwd=tmp_path)
+        assert ran.code == 4 and "builtins.print" in ran.out + ran.err, ran
+
+
+def test_safetensors_that_are_a_pickle(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both libraries take them."""
+    from safetensors import numpy
+
+    assert pickle.loads(twofold()) is None and capsys.readouterr().out == "called\n"
+    assert numpy.load(twofold()).keys() == {"w"}
+
+
+@pytest.mark.parametrize("nbytes", [*range(0x50, 0x90, 8), 0x280, 0x480, 0x9580])
+def test_clean_safetensors_of_every_length(nbytes: int, tmp_path: Path) -> None:
+    """A header whose length begins like an opcode is no pickle, and nothing is said of one."""
+    tail = b'"},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+    nbytes += 256 * (nbytes < 0x100)
+    raw = nbytes.to_bytes(8, "little") + b'{"__metadata__":{"a":"'.ljust(nbytes - len(tail), b"c") + tail + b"."
+    ran = quick("inspect", _written(tmp_path, "model.safetensors", raw), cwd=tmp_path)
+    assert ran.code == 0 and ran.err == "" and "pickle" not in ran.out, ran

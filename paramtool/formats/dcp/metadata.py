@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO, TypeGuard
 
 from paramtool.errors import Defects, FormatError, UnsafeError
+from paramtool.formats import scan
 from paramtool.formats.files import read_bytes
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, load
 from paramtool.formats.pickle.values import Instance, Use
@@ -108,7 +109,9 @@ def read_metadata(file: BinaryIO, source: SourceFile) -> SavedState:
             f"{where}: found version {version!r:.40}; expected {VERSIONS[-1]!r}",
             hint="save it again with a torch that writes this version, as 2.13 does",
         )
-    return _Judged(where, fields).state(result.uses, source.nbytes)
+    behind = scan.scan_bytes(data[result.stop :]).unknown
+    uses = (*result.uses, *(Use(one.path, one.called, one.arguments) for one in behind))
+    return _Judged(where, fields).state(uses, source.nbytes)
 
 
 def _constructors() -> dict[str, Callable[..., object]]:

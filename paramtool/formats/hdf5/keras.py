@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
-from paramtool.errors import Defects, FormatError
+from paramtool.errors import Defects, FormatError, plural
 from paramtool.formats import object_tree, sniff
 from paramtool.formats.files import open_source
 from paramtool.formats.hdf5 import _keras_layers, keras_rnn
@@ -25,7 +25,7 @@ from paramtool.formats.hdf5 import datasets as hdf5
 from paramtool.formats.hdf5.keras_config import SOURCES, VERSION, KerasConfig
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.model import objects
-from paramtool.model.checkpoint import Checkpoint, Entry, Module
+from paramtool.model.checkpoint import Checkpoint, Entry, Module, Unknown
 from paramtool.model.objects import EMPTY, TensorRef
 from paramtool.model.storage import ByteRange, SourceFile
 
@@ -78,8 +78,8 @@ def read(path: str) -> Checkpoint:
         metadata=texts,
         producer=f"keras {config.version}" if config.version else "",
         left_out=tuple(f"{name!r:.200} holds strings and was left out" for name in texts_too),
-        notes=(*config.notes, *notes),
-        unknown=config.unknown,
+        notes=(*config.notes, *notes, *place.notes),
+        unknown=(*config.unknown, *place.unknown),
         modules=(*modules, *elmo_modules(entries)),
         parts=_keras_layers.parts(entries, config, order.titles, modules),
         sealed=(place.range,) if place.range.crc32 is not None else (),
@@ -92,6 +92,9 @@ class _LayerPlace(NamedTuple):
     range: ByteRange
     texts: Mapping[str, str]
     format: str = ""
+    unknown: tuple[Unknown, ...] = ()
+    """Unknown names in the other members of the zip."""
+    notes: tuple[str, ...] = ()
 
 
 def _place(file: BinaryIO, source: SourceFile) -> _LayerPlace:
@@ -112,7 +115,15 @@ def _place(file: BinaryIO, source: SourceFile) -> _LayerPlace:
             data = zip_directory.read_member(file, members[name], where, MAX_TEXT_NBYTES)
             texts[name] = data.decode("utf-8", "replace")
     start = member.byte_start
-    return _LayerPlace(ByteRange(where, start, start + member.nbytes, member.crc32), texts, "keras zip")
+    held = ByteRange(where, start, start + member.nbytes, member.crc32)
+    read = (WEIGHTS, *(name for name, text in texts.items() if text.startswith("{")))
+    if not (others := [one for name, one in members.items() if name not in read]):
+        return _LayerPlace(held, texts, "keras zip")
+    from paramtool.formats import scan
+
+    scanned = scan.scan_members(file, source, others)
+    note = f"{plural(len(others), 'other member')} of the archive, not scanned to the end for pickles"
+    return _LayerPlace(held, texts, "keras zip", scanned.unknown, () if scanned.ended else (note,))
 
 
 def _texts(held: hdf5.File) -> dict[str, str]:

@@ -66,6 +66,12 @@ def read(path: str) -> Checkpoint:
         data = Contents(file, source.nbytes)
         results = _run(data, source)
         value = results[0].value if len(results) == 1 else tuple(result.value for result in results)
+        rest = source.nbytes - results[-1].stop
+        unknown = [Unknown(use.path, use.called, use.arguments) for result in results for use in result.uses]
+        if rest:
+            from paramtool.formats import scan
+
+            unknown += scan.scan_parts(file, source, [(results[-1].stop, source.nbytes)]).unknown
         nbytes = results[-1].stop - sum(result.skipped for result in results)
         try:
             tree, named, escaped = walk(value, path, nbytes)
@@ -92,7 +98,6 @@ def read(path: str) -> Checkpoint:
     is_state = is_state or mxnet.is_state(tree)
     if not entries and not is_state:
         raise FormatError(f"{path}: is {_without_arrays(uses)}", hint=SAVE)
-    rest = source.nbytes - results[-1].stop
     return Checkpoint(
         format=mxnet.NAME if is_state else "paddle pickle" if _is_paddle(tree) else "pickle",
         files=(source,),
@@ -100,7 +105,7 @@ def read(path: str) -> Checkpoint:
         entries=entries,
         objects=tree,
         sections=object_tree.sections(tree),
-        unknown=merged(Unknown(use.path, use.called, use.arguments) for use in uses),
+        unknown=merged(unknown),
         left_out=(f"{plural(rest, 'byte')} after the pickle were not read",) if rest else (),
         notes=("some names collide and have their dots escaped",) if escaped else (),
     )

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import sniff
+from paramtool.formats.files import read_bytes
 from paramtool.formats.pickle.values import Instance, Use
 from paramtool.formats.torch._storages import Storages, checkpoint_of
 from paramtool.formats.torch.globals import PickledTensor, StorageRef
@@ -34,9 +35,10 @@ def read_archive(file: BinaryIO, source: SourceFile, start: int = 0, stop: int |
     root = _root(where, members)
     _check_version(file, where, root, members)
     script = f"{root}/constants.pkl" in members
+    labels = ("data", "constants") if script else ("data",)
     storages = Storages(source)
     values: dict[str, object] = {}
-    for label in ("data", "constants") if script else ("data",):
+    for label in labels:
         member = members.get(f"{root}/{label}.pkl")
         if member is None:
             raise FormatError(f"{where}: has no {root}/{label}.pkl; not a torch.save archive")
@@ -45,17 +47,17 @@ def read_archive(file: BinaryIO, source: SourceFile, start: int = 0, stop: int |
         stored = member.stored_nbytes if member.method == zip_directory.DEFLATED else None
         result = storages.run(data, 0, f"{where}: {member.name}", stored)
         values[label] = result.value
+    read = {f"{root}/{name}" for name in (*(f"{label}.pkl" for label in labels), *storages.whole)}
+    others = [one for name, one in members.items() if name not in read and not _is_word(file, one)]
+    notes = _look_beside(file, source, others, storages, script) if others else []
     if script:  # classes of the archive's own code, which only torch.jit makes
         storages.uses = [use for use in storages.uses if not use.path.startswith("__torch__.")]
-    else:
-        others = [m for name, m in members.items() if name.endswith(PICKLES) and name != f"{root}/data.pkl"]
-        if others:
-            storages.uses += _uses_beside(file, others, source)
     swap = _is_big_endian(file, where, members.get(f"{root}/byteorder"))
     backings = [
         _backing(where, key, ref, members.get(f"{root}/{key}"), swap=swap) for key, ref in storages.whole.items()
     ]
-    notes = [] if any(m.crc32 is not None for m in members.values()) else ["no CRC was computed for any member"]
+    if all(member.crc32 is None for member in members.values()):
+        notes.append("no CRC was computed for any member")
     value = _with_constants(values["data"], values.get("constants"))
     found = checkpoint_of("script" if script else "zip", storages, backings, value, notes=notes)
     beside = members.get(f"{root}/{sniff.TORCH_RECORD}")
@@ -67,21 +69,35 @@ def read_archive(file: BinaryIO, source: SourceFile, start: int = 0, stop: int |
 
 
 PICKLES = (".pkl", ".pickle")
+ORDERS = (b"little", b"big")
 
 
-def _uses_beside(file: BinaryIO, members: list[zip_directory.Member], source: SourceFile) -> list[Use]:
-    """The unknown names in pickles that torch.save did not write and torch.load does not read.
+def _is_word(file: BinaryIO, member: zip_directory.Member) -> bool:
+    """Whether a member is a number, or the order of bytes, as torch.save writes some: no pickle is."""
+    if member.nbytes > 64 or member.method != zip_directory.STORED:
+        return False
+    said = read_bytes(file, member.byte_start, member.nbytes).strip()
+    return not said or said.isdigit() or said in ORDERS
 
-    UnsafeError if there is too much to scan.
+
+def _look_beside(
+    file: BinaryIO, source: SourceFile, members: list[zip_directory.Member], storages: Storages, script: bool
+) -> list[str]:
+    """Add the unknown names in members that are no storages, whatever they are called; a note on what is not scanned.
+
+    UnsafeError if there is too much to scan, with a pickle that torch.save did not write and torch.load does not read.
     """
     from paramtool.formats import scan
 
-    work = scan.ScanBudget.of(source.nbytes)
-    found = [one for member in members for one in scan.scan_member(file, member, source.path, work)]
-    if not work.ended:
-        what = f"{plural(len(members), 'other pickle')} in the archive"
+    scanned = scan.scan_members(file, source, members)
+    storages.uses += (Use(one.path, one.called, one.arguments) for one in scanned.unknown)
+    if scanned.ended:
+        return []
+    pickles = sum(member.name.endswith(PICKLES) for member in members)
+    if pickles and not script:
+        what = f"{plural(pickles, 'other pickle')} in the archive"
         raise UnsafeError(f"{source.path}: {what}, too large to scan; expected none")
-    return [Use(one.path, one.called, one.arguments) for one in found]
+    return [f"{plural(len(members), 'other member')} of the archive, not scanned to the end for pickles"]
 
 
 def _root(where: str, members: Mapping[str, zip_directory.Member]) -> str:
@@ -132,7 +148,7 @@ def _with_constants(value: object, constants: object) -> object:
 def _is_big_endian(file: BinaryIO, where: str, member: zip_directory.Member | None) -> bool:
     """Whether the member `byteorder` says big-endian; without it torch assumes little-endian."""
     order = zip_directory.read_member(file, member, where, 16) if member else b"little"
-    if order not in (b"little", b"big"):
+    if order not in ORDERS:
         raise FormatError(f"{where}: {member.name if member else ''!r}: found {order!r}; expected 'little' or 'big'")
     return order == b"big"
 

@@ -30,7 +30,7 @@ from paramtool.errors import UnsafeError
 from paramtool.torch import load_model
 from tests.contracts import makers_tensorflow as tf
 from tests.examples import examples, shared
-from tests.formats.test_unsafe_forms import Calls
+from tests.formats.test_unsafe_forms import Calls, twofold
 from tests.hostile.command import quick
 
 WEIGHTS = {"w": torch.arange(4.0), "b": torch.ones(2)}
@@ -80,6 +80,18 @@ def linked(path: Path, held: dict[str, object]) -> None:
     path.symlink_to(there)
 
 
+def twice(path: Path, held: dict[str, object]) -> None:
+    """Safetensors that are a pickle, too."""
+    path.write_bytes(twofold())
+
+
+def member(path: Path, held: dict[str, object]) -> None:
+    """A clean file of torch with one more member, which is a pickle."""
+    torch.save(held, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{path.stem}/inner.bin", EVIL)
+
+
 def clean(path: Path, held: dict[str, object]) -> None:
     torch.save(held, path)
 
@@ -101,7 +113,7 @@ def made(folder: Path, files: dict[tuple[str, str], tuple[Make, dict[str, object
         make(folder / place / name, held)
 
 
-UNSAFE = (evil, cut, packed, objects, linked)
+UNSAFE = (evil, cut, packed, objects, linked, twice, member)
 FILES = st.dictionaries(
     st.tuples(st.sampled_from(PLACES), st.sampled_from(NAMES)),
     st.tuples(st.sampled_from([*UNSAFE, clean]), st.sampled_from([WEIGHTS, {"w": WEIGHTS["w"]}, {}])),
