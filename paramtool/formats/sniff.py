@@ -147,7 +147,7 @@ def is_dcp(head: bytes, nbytes: int, path: str = "") -> bool:
 
 _RUNS = re.compile(
     rb"(?!\x93NUMPY)(?:[(012NQR\])}abdelostu\x81\x85-\x89\x8f-\x94\x97\x98]|[Khq\x80\x82].|[M\x83]..)*"
-    rb"(?:[.BCFGIJLPSTUVXcgijpr\x84\x8a-\x8e\x95\x96]|\Z)",
+    rb"(?:[.BCFGJPTUVXcijr\x84\x8a-\x8e\x95\x96]|[ILgp][-+\s\d]|S['\"]|\Z)",
     re.DOTALL,
 )
 """Opcodes up to one with a long argument, which can leap over anything, or the end (Lib/pickletools.py)."""

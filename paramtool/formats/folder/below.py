@@ -145,6 +145,7 @@ class FolderReading:
     def _asked(self, path: str) -> Seen:
         """What the pickles of a file ask for, and whether it holds weights."""
         asked: tuple[Unknown, ...] = ()
+        kind = ""
         try:
             if path in self._failed:
                 raise self._failed[path]
@@ -152,7 +153,7 @@ class FolderReading:
             with file:
                 head = file.read(table.HEAD_NBYTES)
             rows = (row for row in table.rows() if row.recognises(head, source.nbytes, path))
-            if next((row.name for row in rows), "") in READ:
+            if (kind := next((row.name for row in rows), "")) in READ:
                 found = self._read(path)
                 return Seen(found.unknown, holds_weights(found))
         except UnreadableError:
@@ -163,7 +164,7 @@ class FolderReading:
             asked = error.asked
         scanned = scan.scan_file(path)
         skipped = None if scanned.ended else ""
-        return Seen(policy.merged((*asked, *scanned.unknown)), scanned.has_tensors, skipped)
+        return Seen(policy.merged((*asked, *scanned.unknown)), scanned.has_tensors or kind == "safetensors", skipped)
 
     def _files(self) -> Iterator[tuple[str, Key]]:
         """The regular files below the folder, each with what it is on the disk, whatever it is called."""
