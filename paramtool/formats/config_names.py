@@ -67,9 +67,10 @@ def _notes(config: Config, names: Collection[str]) -> Iterator[str]:
         if lacks := [name for name in group if name not in names]:
             yield f"{because}, and the file lacks {some(lacks, 3)}: a model that has it begins it with random numbers"
     if says and config.rows() and not config.class_ties(names):
-        first, *others = config.rows()[0].values()
-        tails = tuple(one.partition(".")[2] if one.count(".") > 1 else one for one in (first, *others))
+        ties = config.rows()[0]
+        tails = tuple(one.partition(".")[2] if one.count(".") > 1 else one for one in (*ties, *ties.values()))
         if not any(name.endswith(tails) for name in names):
+            first = next(iter(ties.values()))
             yield f"{config.architecture} ties {first!r}, which the file lacks: it is of another model, or renamed"
 
 
