@@ -446,7 +446,7 @@ def test_several_sections_that_fit_are_ambiguous(save: Saver, tmp_path: Path) ->
     target = made(seed=1)
     with pytest.raises(UsageError, match="'model', 'ema'") as error:
         paramtool.torch.load_model(target, path)
-    assert "only=" in error.value.hint
+    assert "only=" in str(error.value)
     paramtool.torch.load_model(target, path, only="ema")
     assert same_values(values(ema), values(target))
 
