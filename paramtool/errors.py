@@ -27,7 +27,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -248,6 +249,21 @@ def all_of(items: Iterable[T], work: Callable[[T], R], rest: Callable[[T], objec
     if errors:
         raise min(errors, key=lambda error: FIRST.index(error.exit_code))
     return made
+
+
+@contextmanager
+def or_of(*others: Callable[[], object]) -> Iterator[None]:
+    """Where the block fails, other inputs are still tried, and the error that counts is raised."""
+    try:
+        yield
+    except ParamtoolError as error:
+        errors = [error]
+        for work in others:
+            try:
+                work()
+            except ParamtoolError as other:
+                errors.append(other)
+        raise min(errors, key=lambda error: FIRST.index(error.exit_code)) from None
 
 
 def internal(error: Exception) -> ParamtoolError:

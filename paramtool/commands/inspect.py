@@ -137,6 +137,8 @@ class Inspection(Displayed):
         policy.refuse(
             [(self.checkpoint.files[0].path, self.checkpoint.unknown), *judged], self.allow_class, is_listed=beside
         )
+        if self.below and self.below.refused:
+            raise self.below.refused[0]
 
     @property
     def equal(self) -> tuple[Equal, ...] | None:

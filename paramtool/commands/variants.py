@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 
 from paramtool import formats
 from paramtool.commands import said_rows
@@ -13,7 +14,7 @@ from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
-from paramtool.errors import ParamtoolError, UsageError, refuse_string
+from paramtool.errors import ParamtoolError, UsageError, or_of, refuse_string
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
@@ -96,7 +97,9 @@ def variants(
             raise UsageError(f"{asked.against}: lists no tensor names; expected a checkpoint or a list of names")
         return _with_command(_best(whole, asked, only), asked)
 
-    opened = formats.opened(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    inputs = [one for one in against if not isinstance(one, Asked)]
+    with or_of(*(partial(ask, one, build, allow_class, allow_unknown) for one in inputs)):
+        opened = formats.opened(path, allow_class=allow_class, allow_unknown=allow_unknown)
     whole = opened.checkpoint
     judged: list[Judged] = []
     for one in against:

@@ -73,6 +73,8 @@ def _refused(found: Weights, whole: bool, allow_class: tuple[str, ...], allow_un
     if own.isdisjoint(judged):
         judged[first] = found.checkpoint.unknown
     policy.refuse(judged.items(), allow_class, allow_unknown)
+    if below and whole and below.refused:
+        raise below.refused[0]
     return _told(found, (*(below.warnings(judged, allow_class) if below and not allow_unknown else ()), *found.told))
 
 
@@ -212,6 +214,9 @@ def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool, is_list
         except UnsafeError as refused:
             refused.asked, refused.below = error.asked, below
             raise refused from None
+        if below and below.refused and not isinstance(error, UnsafeError):
+            below.refused[0].below = below
+            raise below.refused[0] from None
         raise
     finally:
         if collects:

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from paramtool.errors import FormatError, NoSuchFileError
+from paramtool.errors import FormatError, NoSuchFileError, UnsafeError
 from paramtool.lockfile import digests
 from paramtool.lockfile.lock import (
     COMPOUND,
@@ -31,6 +31,7 @@ from paramtool.lockfile.lock import (
 )
 from paramtool.lockfile.words import count_of, shape_of, shape_text, split, unquoted
 from paramtool.lockfile.write import FIRST_LINE
+from paramtool.model.paths import check_name, named_beside
 
 AGAIN = "restore it from git, or delete it and make it again with `paramtool lock`"
 NO_LOCK = "name a file that `paramtool lock` wrote; a damaged lock can be restored from git"
@@ -114,7 +115,7 @@ def _check_version(head: str, path: str) -> int:
     if found is None:
         is_lock = not head or begins_lock(head.encode())
         what = "its first line is lost" if is_lock and head else "not a lock of paramtool"
-        what += f": found {line[:60]!r}, expected {FIRST_LINE[:28]!r}"
+        what += f": found {line[:60]!r}, expected {FIRST_LINE.partition(':')[0].format(VERSION)!r}"
         raise FormatError(what, AGAIN if is_lock else NO_LOCK).at(path, 1)
     if not 1 <= int(found[1]) <= VERSION:
         hint = "use the paramtool that wrote it, or delete it and make it again with this one"
@@ -141,7 +142,7 @@ def _drafts(lines: list[str], path: str) -> Iterator[_Draft]:
             if word == "model":
                 if draft is not None:
                     yield draft
-                draft = _Draft(path, number, _name(words), written=[line])
+                draft = _Draft(path, number, check_name("model", _name(words)), written=[line])
             elif draft is None:
                 raise FormatError(f"found {word!r:.40}, expected a line `model PATH` first")
             else:
@@ -149,6 +150,8 @@ def _drafts(lines: list[str], path: str) -> Iterator[_Draft]:
                 draft.written += [line] if word != "lines" else []
         except FormatError as error:
             raise FormatError(error.message, error.hint or AGAIN).at(path, number) from None
+        except UnsafeError as error:
+            raise error.at(path, number) from None
     if draft is not None:
         yield draft
 
@@ -234,7 +237,8 @@ class _Draft:
     def _file(self, words: list[str], line: int) -> None:
         _count(words, 2, 3)
         sha256 = _digest(words[2], "sha256") if len(words) == 3 else ""
-        self.files.append(LockedFile(unquoted(words[0]), count_of(words[1]), sha256, line))
+        name = named_beside("file", unquoted(words[0]), folders=True, portable=False)
+        self.files.append(LockedFile(name, count_of(words[1]), sha256, line))
         _check_sorted([file.name for file in self.files[-2:]], "file")
 
     def _tied(self, words: list[str], line: int) -> None:

@@ -20,11 +20,26 @@ def named_beside(where: str, name: str, *, folders: bool = False, portable: bool
     paramtool.errors.UnsafeError: m.onnx: names the file 'data/../../w.bin', outside its own folder and those below it
     """
     found = [part for part in name.split("/") if part != "."] if folders else [name]
-    is_odd = any(sign < " " if portable else sign == "\0" for sign in name)
-    if is_odd or any("\ud800" <= sign <= "\udfff" for sign in name) or not any(found):
-        raise FormatError(f"{where}: names the file {name!r:.200}, which is the name of no file")
+    if not any(found) or (portable and any(sign < " " for sign in name)):
+        raise _no_name(where, name)
+    check_name(where, name)
     signs = set("/\\:" if portable else f"/{os.sep}")
     if any(part in ("", ".", "..") or signs & set(part) for part in found):
         below = " and those below it" if folders else ""
         raise UnsafeError(f"{where}: names the file {name!r:.200}, outside its own folder{below}")
     return "/".join(found)
+
+
+def check_name(where: str, name: str) -> str:
+    """A path that a person may have chosen, and that may lead anywhere; FormatError if it is the name of no file.
+
+    >>> check_name("m.lock", "../m.pt")
+    '../m.pt'
+    """
+    if not name or any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in name):
+        raise _no_name(where, name)
+    return name
+
+
+def _no_name(where: str, name: str) -> FormatError:
+    return FormatError(f"{where}: names the file {name!r:.200}, which is the name of no file")

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import paramtool
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, ParamtoolError
 from paramtool.lockfile import digests, read, write
 from paramtool.lockfile.lock import (
     CONFIG,
@@ -27,14 +27,26 @@ from paramtool.lockfile.lock import (
     LockedTie,
     LockedView,
 )
+from paramtool.model.paths import named_beside
 from paramtool.passes.lock.compare import findings
 from tests.hostile.command import quick
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "lightning" / "run"
 
+
+def is_path(name: str) -> bool:
+    """Whether a lock may call a file of a model so."""
+    try:
+        named_beside("", name, folders=True, portable=False)
+    except ParamtoolError:
+        return False
+    return True
+
+
 NAMES = st.text(max_size=12) | st.sampled_from(
     ["a b", '"', "#", "\x1b[31m", "a\nb", "\udc80", "-", "a=b", "=", "::set-env"]
 )
+FILES = NAMES.filter(lambda name: is_path(name) and named_beside("", name, folders=True, portable=False) == name)
 DTYPES = st.sampled_from(["float32", "bfloat16"])
 HEX = st.text("0123456789abcdef", min_size=64, max_size=64)
 SHAPES = st.lists(st.integers(0, 2**40), max_size=4).map(tuple)
@@ -50,7 +62,7 @@ def models(draw: st.DrawFn) -> LockedModel:
         )
         for name in sorted(names)
     }
-    files = draw(st.dictionaries(NAMES, st.tuples(st.integers(0, 2**60), HEX), min_size=1, max_size=3))
+    files = draw(st.dictionaries(FILES, st.tuples(st.integers(0, 2**60), HEX), min_size=1, max_size=3))
     ties: set[LockedTie] = set()
     if len(names) > 1:
         kinds = draw(st.sets(st.sampled_from(TIES), max_size=2))
@@ -67,7 +79,7 @@ def models(draw: st.DrawFn) -> LockedModel:
         st.dictionaries(NAMES, st.tuples(HEX, NAMES.filter(lambda words: {*words}.isdisjoint("'\""))), max_size=2)
     )
     return LockedModel(
-        draw(NAMES), tuple(LockedFile(name, *rest) for name, rest in sorted(files.items())),
+        draw(FILES), tuple(LockedFile(name, *rest) for name, rest in sorted(files.items())),
         digests.content(tensors.values()), digests.unnamed(tensors.values()), tensors, tuple(sorted(ties)),
         {key: LockedObject(key, *rest) for key, rest in sorted(objects.items())}, draw(st.sampled_from(["", "vllm"])),
         views,

@@ -18,7 +18,6 @@ from paramtool.lockfile import pointer
 from paramtool.lockfile.lock import Lock, LockedFile, LockedModel
 from paramtool.lockfile.pointer import Pointer
 from paramtool.model.finding import Finding
-from paramtool.model.paths import named_beside
 from paramtool.passes.lock import compare
 from paramtool.passes.lock import pointers as judging_pointers
 from paramtool.passes.lock.pointers import Seen
@@ -141,8 +140,8 @@ def _beside(path: str, locked: LockedModel) -> dict[str, str]:
 
 
 def _in_folder(folder: str, locked: LockedModel) -> dict[str, str]:
-    """The files of the lock in a folder, and other shards with the same stem; UnsafeError for one elsewhere."""
-    names = [named_beside(folder, file.name, folders=True, portable=False) for file in locked.files]
+    """The files of the lock in a folder, and other shards with the same stem."""
+    names = [file.name for file in locked.files]
     return {name: os.path.join(folder, *name.split("/")) for name in (*names, *_more(folder, names))}
 
 

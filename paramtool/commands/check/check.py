@@ -28,6 +28,7 @@ from paramtool.errors import (
     ParamtoolError,
     UnsafeError,
     UsageError,
+    exit_code,
     internal,
     plural,
     printable,
@@ -90,7 +91,13 @@ def check(
     refuse_string("fail_on", fail_on)
     rules = tuple(map(parse_rule, fail_on))
     said = _policy(config)
-    locked = _lock(lock, said)
+    damaged = None
+    try:
+        locked = _lock(lock, said)
+    except (FormatError, UnsafeError) as error:
+        if not (paths or said.files):
+            raise
+        damaged, locked = error, None
     asked = _settings(said, locked, content_only)
     day, uses = _today(today), PolicyUses(asked)
     classes = policy.checked(allow_class)
@@ -100,6 +107,10 @@ def check(
     found = _targets(given, said, locked, locked_files.is_named if locked_files else lambda path: False)
     with remembering():
         files = tuple(file for target in about.joined(found.targets) for file in about.files(target))
+    if damaged is not None:  # which hides no unsafe file
+        if exit_code([file.exit_code for file in files]) not in (70, 4):
+            raise damaged
+        files = (*files, CheckedFile((damaged.place or (os.fspath(lock or said.lock), 0, 0))[0], error=damaged))
     is_whole = not (given or content_only or allow_class or allow_unknown)
     general = uses.findings([file.path for file in files], day, is_whole=is_whole)
     notes = (*(_lowered(said) if config is None else ()), *found.notes, *about.notes(files))
@@ -121,7 +132,7 @@ def _lowered(said: Policy) -> Iterator[str]:
 
 def _policy(config: Path | None) -> Policy:
     path = os.fspath(config) if config is not None else configuring.found()
-    said = configuring.read(path) if path else Policy()
+    said = configuring.read(path, is_found=config is None) if path else Policy()
     for one in said.allowances if config is None else ():
         if one.rule_id == BY_NAME["unsafe"].id and one.place and not one.sha256:
             hint = "or name the configuration, if it is trusted: --config"
@@ -249,8 +260,14 @@ class Checking:
         return self.lock is not None and bool(self.policy.of(path).get("changed", True))
 
     def files(self, target: CheckTarget) -> Iterator[CheckedFile]:
-        """One checkpoint, or those in a folder that is none itself."""
+        """One checkpoint, or those in a folder that is none itself, which is unsafe where none of them is."""
         found = self.file(target)
+        files = list(self._with_inner(target, found))
+        yield from files
+        if isinstance(found.error, UnsafeError) and exit_code(file.exit_code for file in files) not in (70, 4):
+            yield found
+
+    def _with_inner(self, target: CheckTarget, found: CheckedFile) -> Iterator[CheckedFile]:
         is_refused = target.error is None and isinstance(found.error, (UsageError, FormatError, UnsafeError))
         is_refused = is_refused and not isinstance(found.error, OtherModelError)
         is_named = self.lock is not None and _name(self.lock, target.path) in self.lock.models

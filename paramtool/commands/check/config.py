@@ -14,8 +14,9 @@ from typing import Any
 
 from paramtool.commands.check.policy import Allowance, Policy, Setting, Settings
 from paramtool.commands.check.settings import ALWAYS, KEYS, MAX_SHOWN, PartError, shown, strings
-from paramtool.errors import NoSuchFileError, UsageError, nearest
+from paramtool.errors import FormatError, NoSuchFileError, UnsafeError, UsageError, nearest
 from paramtool.model.finding import FileLine
+from paramtool.model.paths import check_name, named_beside
 from paramtool.model.rule_ids import BY_ID, BY_NAME
 from paramtool.model.severity import ERROR, SEVERITIES
 from paramtool.toml_text import Key, Position, parsed, positions
@@ -50,11 +51,14 @@ def _tools(path: str) -> Mapping[str, Any]:
     return tool if isinstance(tool, dict) else {}
 
 
-def read(path: str) -> Policy:
-    """The configuration in a file; UsageError with file, line and column of what it cannot say."""
+def read(path: str, *, is_found: bool = False) -> Policy:
+    """The configuration in a file; UsageError with file, line and column of what it cannot say.
+
+    One that was `found`, and may be a stranger's, names only what is in its own folder and those below.
+    """
     text = _text(path)
     tables: Any = parsed(text, path, MAX_TEXT)
-    where = _PolicyReader(path, positions(text))
+    where = _PolicyReader(path, positions(text), is_found)
     above: Key = ()
     if os.path.basename(path) == PYPROJECT:
         above = ("tool", "paramtool")
@@ -86,9 +90,10 @@ def _text(path: str) -> str:
 class _PolicyReader:
     """Tables of one file, with the places of their keys."""
 
-    def __init__(self, path: str, places: Mapping[Key, Position]) -> None:
+    def __init__(self, path: str, places: Mapping[Key, Position], is_found: bool = False) -> None:
         self.path = path
         self.places = places
+        self.is_found = is_found
 
     def place(self, key: Key) -> FileLine:
         """Where a key is, or the nearest table around it."""
@@ -144,6 +149,8 @@ class _PolicyReader:
         self.unknown(table, above, (*KEYS, *TOP))
         files = self.optional((*above, "files"), table, FILES, ())
         lock = self.optional((*above, "lock"), table, LOCK, "")
+        for key, name in [("files", name) for name in files] + ([("lock", lock)] if lock else []):
+            self.inside((*above, key), name)
         settings = self.settings(table, above)
         by_path: list[Settings] = []
         for one in self.tables(table.get("paths", []), (*above, "paths")):
@@ -156,6 +163,18 @@ class _PolicyReader:
             files,
             lock,
         )
+
+    def inside(self, key: Key, name: str) -> None:
+        """UsageError where a configuration that was found leads out of its folder."""
+        try:
+            if (path := os.path.normpath(check_name(_name(key), name))) != os.curdir:
+                named_beside(_name(key), path, folders=True, portable=False)
+        except FormatError as error:
+            raise self.refuse(key, error.message) from None
+        except UnsafeError as error:
+            if self.is_found:
+                hint = "name the configuration, if it is trusted: --config"
+                raise self.refuse(key, error.message, hint) from None
 
     def optional(self, key: Key, table: Mapping[str, Any], value: Value, default: Any) -> Any:
         """The value of the last part of a key in a table, or the default."""
@@ -263,7 +282,7 @@ def day(value: Any) -> date:
 
 Value = tuple[str, Callable[[Any], Any]]
 """What a value has to be, in words, and the function that takes it."""
-FILES: Value = ('a list of paths or patterns, as in ["models/*.pt"]', strings)
+FILES: Value = ('a list of paths or patterns, as in ["models/*.pt"]', lambda value: tuple(map(string, strings(value))))
 LOCK: Value = ('a path, as in "paramtool.lock"', string)
 PATTERNS: Value = ('a pattern or a list of patterns, as in ["models/*"]', one_or_more)
 DIGEST: Value = ("the sha256 of a file, in hexadecimal", string)

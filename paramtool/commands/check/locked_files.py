@@ -11,7 +11,6 @@ from paramtool.commands.check.against import place_of
 from paramtool.commands.check.targets import CheckTarget
 from paramtool.formats.folder.weight_names import of_file
 from paramtool.lockfile.lock import Lock
-from paramtool.model.paths import named_beside
 
 
 class LockedFiles:
@@ -30,8 +29,7 @@ class LockedFiles:
                 continue  # the model is this file
             folder = place if os.path.isdir(place) else os.path.dirname(place)
             for file in model.files:
-                inside = named_beside(lock.path, file.name, folders=True, portable=False)
-                path = os.path.join(folder, *inside.split("/"))
+                path = os.path.join(folder, *file.name.split("/"))
                 for key in (self._entry(path), self._shards(path)):
                     if place not in (known := self._models.setdefault(key, [])):
                         known.append(place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import inf, isfinite, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ from paramtool.engine.compare.cast_verdicts import REAL
 from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
-from paramtool.errors import FIRST, ParamtoolError
+from paramtool.errors import FIRST, ParamtoolError, or_of
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
@@ -107,7 +108,8 @@ def find_base(
     why, and comes last.
     """
     allowed = Allowed(allow_class, allow_unknown)
-    tuned = opened(path, None, progress, allowed).checkpoint
+    with or_of(*(partial(opened, one, None, progress, allowed) for one in candidates)):
+        tuned = opened(path, None, progress, allowed).checkpoint
     found, errors = [], []
     with Source(tuned) as source, progress("sample", len(candidates)) as advance:
         views = _largest(tuned)

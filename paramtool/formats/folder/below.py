@@ -75,7 +75,9 @@ class Below(NamedTuple):
     told: tuple[str, ...] = ()
     """What people are told of a folder that is not refused: of unsafe neighbours, and of what was not looked at."""
     broken: tuple[str, ...] = ()
-    """Files beyond the limits, and on which our own code failed."""
+    """Files that are refused, and on which our own code failed."""
+    refused: tuple[UnsafeError, ...] = ()
+    """Why files of the model are refused that ask for no unknown name: a path out of the folder, or a bomb."""
 
     def warnings(self, judged: Container[str], allow_class: Sequence[str]) -> Iterator[str]:
         """A warning for each unsafe file that nobody judged: a neighbour of the weights."""
@@ -114,7 +116,7 @@ class FolderReading:
         """What all files below the folder ask for."""
         paths = [*self._files()]
         asked: dict[str, tuple[Unknown, ...]] = {}
-        weights, broken = set(), []
+        weights, broken, refused = set(), [], []
         same = _remembered.get(None)
         same = {} if same is None else same
         shown = watchers if watchers and len(paths) >= MANY_FILES else [lambda *about: nullcontext(lambda count: None)]
@@ -123,7 +125,9 @@ class FolderReading:
                 advance(1)
                 try:
                     found = same[key] = self._seen.get(path) or same.get(key) or self._asked(path)
-                except Exception as error:  # a bomb, or a defect of ours: it hides no other file
+                except Exception as error:  # a refusal, or a defect of ours: it hides no other file
+                    if isinstance(error, UnsafeError) and not is_training_state(os.path.basename(path)):
+                        refused.append(error)
                     self._skip(path, f": {type(error).__name__}")
                     broken.append(path)
                     continue
@@ -136,7 +140,7 @@ class FolderReading:
                     if name.endswith(PARTITIONED) or ((found.weights or is_named) and not is_training_state(name)):
                         weights.add(path)
         told = [f"not looked at for pickles: {some(self._unlooked, MANY)}"] if self._unlooked else []
-        self.below = Below(self.folder, asked, frozenset(weights), tuple(told), tuple(broken))
+        self.below = Below(self.folder, asked, frozenset(weights), tuple(told), tuple(broken), tuple(refused))
         return self.below
 
     def _skip(self, path: str, why: str = "") -> None:

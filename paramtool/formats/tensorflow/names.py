@@ -15,6 +15,7 @@ import re
 
 from paramtool.errors import FormatError
 from paramtool.formats.files import open_source, read_bytes
+from paramtool.model.paths import named_beside
 
 INDEX = ".index"
 STATE = "checkpoint"
@@ -77,7 +78,8 @@ def model_of(index: str) -> str:
 def latest(folder: str) -> str:
     """The index of the bundle that the state of a folder names; empty if there is no such state or bundle.
 
-    Only bundles of the folder itself count: it may have been moved, and it may come from anybody.
+    Only bundles of the folder itself count, as it may come from anybody: FormatError and UnsafeError for what names no
+    file in it.  Of a path from the root, which TensorFlow 1 writes, the last part does: the folder may have been moved.
     """
     path = os.path.join(folder, STATE)
     if not os.path.isfile(path):
@@ -90,7 +92,9 @@ def latest(folder: str) -> str:
         return ""
     if found is None:
         return ""
-    index = os.path.join(folder, os.path.basename(os.fsdecode(_ESCAPE.sub(_unescaped, found[1]))) + INDEX)
+    name = os.fsdecode(_ESCAPE.sub(_unescaped, found[1]))
+    name = named_beside(path, (os.path.basename(name) if name.startswith("/") else name) + INDEX, portable=False)
+    index = os.path.join(folder, name)
     return index if os.path.isfile(index) else ""
 
 
