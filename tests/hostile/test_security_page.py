@@ -26,7 +26,7 @@ FILES = {
     "memory": "faults/test_memory.py",
     "small": "cli/test_small_outputs.py",
     "bson": "formats/test_bson.py", "tensorflow": "formats/test_tensorflow.py",
-    "safetensors": "hostile/test_hostile_safetensors.py",
+    "safetensors": "hostile/test_hostile_safetensors.py", "paths": "laws/test_paths.py",
 }  # fmt: skip
 PAGE = """
 [Checkpoints](glossary | [what the page is about]
@@ -155,6 +155,7 @@ Every command that is given | folders:test_a_folder_is_its_files folders:test_ea
 Links to files are followed | folders:test_links_to_files_are_followed
 **A file of the model** | folders:test_an_unsafe_file_of_the_model_stops_every_command
 If one is unsafe | folders:test_an_unsafe_file_of_the_model_stops_every_command
+So it is where a reader refuses one | paths:test_a_file_that_names_a_file
 `--weights FILE` takes | folders:test_what_is_chosen_stands_alone
 **A neighbour** | folders:test_an_unsafe_neighbour_stops_no_command
 `inspect` and `check` of | folders:test_a_folder_is_its_files
