@@ -330,18 +330,14 @@ def _next_relayout(found: Inspection, path: str) -> list[_render.Row]:
     if _gain(found) or len(sources) != 1 or _refused(found) or not is_plain:
         return []
     (source,) = sources
+    if source in ("torch", "torch.cell"):
+        return []
     if _is_fused(source):
         return [("next", f"paramtool unfuse {path}", "splits the fused networks into named tensors")]
     many = plural(len(found.networks), "network")
     is_said = all(one.source != "names and shapes" for one in found.networks)
     from paramtool.commands.networks import can_convert
 
-    if source == "torch":
-        if not can_convert(found.checkpoint, None, "cudnn"):
-            return []
-        return [("next", f"paramtool fuse {path} --layout cudnn", f"stores {many} as one buffer each")]
-    if source == "torch.cell":
-        return []
     if not can_convert(found.checkpoint, None if is_said else source, "torch"):
         return [("next", f"paramtool guess {path}", "names the facts that a conversion needs")]
     words = "" if is_said else f" --from {quoted(source)}"

@@ -8,18 +8,16 @@ names that an output cannot have, the formats that errors list, the contract tes
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from paramtool.errors import UsageError, message_of
+from paramtool.errors import UsageError
 from paramtool.formats import sniff as sniffers
+from paramtool.plugins import entry_points, package, refusal
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from paramtool.model.checkpoint import Checkpoint
 
 Sniffer = Callable[[bytes, int, str], bool]
@@ -287,47 +285,16 @@ class InstalledFormats(NamedTuple):
 @lru_cache(maxsize=1)
 def installed() -> InstalledFormats:
     """Import every package that adds formats; errors of a package are kept, not raised."""
-    if not any(map(_adds_formats, sys.path)):
-        return InstalledFormats((), ())
-    from importlib.metadata import entry_points
-
     found: list[Format] = []
     broken = []
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (_package(point), point.name)):
+    for point in entry_points(GROUP):
         try:
             row = point.load()
             _check(row, [*FORMATS, *found])
-            found.append(row._replace(package=_package(point)))
+            found.append(row._replace(package=package(point)))
         except Exception as error:  # code of others, which may raise anything
-            reason = error.message if isinstance(error, UsageError) else f"{type(error).__name__}: {message_of(error)}"
-            broken.append(f"package {_package(point)}, entry point {point.name} = {point.value}: {reason}")
+            broken.append(refusal(point, error))
     return InstalledFormats(tuple(found), tuple(broken))
-
-
-def _adds_formats(folder: str) -> bool:
-    """Whether an installed package declares a format.
-
-    Asking importlib.metadata instead would take longer than everything else that `inspect` imports.
-    """
-    try:
-        with os.scandir(folder or os.curdir) as found:
-            places = [item.path for item in found if item.name.endswith((".dist-info", ".egg-info"))]
-    except OSError:
-        return False
-    return any(map(_declares, places))
-
-
-def _declares(place: str) -> bool:
-    """Whether the metadata of a package has entry points of the group."""
-    try:
-        with open(os.path.join(place, "entry_points.txt"), "rb") as file:
-            return f"[{GROUP}]".encode() in file.read()
-    except OSError:
-        return False
-
-
-def _package(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
 
 
 def _check(row: object, others: list[Format]) -> None:

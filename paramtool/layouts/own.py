@@ -20,10 +20,11 @@ from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from paramtool.errors import LayoutError, UsageError, message_of
+from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.layout import Layout, built_in, from_table, registered
 from paramtool.layouts.proof import check_layout
 from paramtool.lazy_dataclass import dataclass
+from paramtool.plugins import entry_points, refusal
 from paramtool.toml_text import parsed
 
 if TYPE_CHECKING:
@@ -81,10 +82,8 @@ class InstalledLayouts:
 @lru_cache(maxsize=1)
 def installed() -> InstalledLayouts:
     """Import every package that declares layouts; errors of a package are kept, not raised."""
-    from importlib.metadata import entry_points
-
     found = InstalledLayouts({}, [])
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (_package(point), point.name)):
+    for point in entry_points(GROUP):
         try:
             for layout in _loaded(point):
                 _refuse_clash(layout)
@@ -92,18 +91,8 @@ def installed() -> InstalledLayouts:
                     raise UsageError(f"another package has a layout {layout.name!r}")
                 found.layouts[layout.name] = layout
         except Exception as error:  # code of others, which may raise anything
-            message = f"package {_package(point)}, entry point {point.name} = {point.value}: {_reason(error)}"
-            found.broken.append((point.name, LayoutError(message, "other layouts are not affected")))
+            found.broken.append((point.name, LayoutError(refusal(point, error), "other layouts are not affected")))
     return found
-
-
-def _package(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
-
-
-def _reason(error: Exception) -> str:
-    text = message_of(error)
-    return text if isinstance(error, (LayoutError, UsageError)) else f"{type(error).__name__}: {text}"
 
 
 def _loaded(point: EntryPoint) -> list[Layout]:
