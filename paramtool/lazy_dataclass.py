@@ -1,8 +1,11 @@
 """`dataclass` of the standard library, whose methods are made when they are first used.
 
 Python compiles six methods for each frozen dataclass, which takes half a millisecond; `inspect` imports fifty such
-classes and uses a few.  This decorator makes the same class (slots, defaults, `match`), and asks the standard library
+classes and uses a few.  These decorators make the same class (slots, defaults, `match`), and ask the standard library
 for its methods at the first instance, comparison or `repr`.  Type checkers see the standard library's own decorator.
+
+    @frozen                  @dataclass(frozen=True, slots=True)
+    class Field: ...         class Field: ...
 """
 
 from __future__ import annotations
@@ -20,12 +23,24 @@ _SHOWING = ("__repr__",)
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from dataclasses import field
+
+    from typing_extensions import dataclass_transform
+
+    @dataclass_transform(frozen_default=True, field_specifiers=(field,))
+    def frozen(cls: Any = None, *, kw_only: bool = False, repr: bool = True) -> Any: ...
+
 else:
 
     def dataclass(*, frozen: bool = False, slots: bool, kw_only: bool = False, repr: bool = True) -> Callable[[C], C]:
         """The decorator; `slots` is True, and the other parameters are the standard library's."""
         assert slots, "classes without slots take the standard library's decorator"
         return lambda cls: _slotted(cls, frozen, kw_only, repr)
+
+    def frozen(cls: Any = None, **how: bool) -> Any:
+        """The decorator of values that never change, with or without parameters."""
+        made = dataclass(frozen=True, slots=True, **how)
+        return made if cls is None else made(cls)
 
 
 def _slotted(cls: C, frozen: bool, kw_only: bool, shown: bool) -> C:

@@ -13,7 +13,7 @@ import click
 from paramtool.cli._display import styled
 from paramtool.cli._streams import shown
 from paramtool.errors import ParamtoolError, bounded, internal
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 PACKAGES = ("numpy", "ml_dtypes", "blake3", "safetensors", "rich", "tomli")
 """What pyproject.toml requires and a single-file build lacks, for `inspect` without tensors needs none of them."""
@@ -35,7 +35,7 @@ caught: list[int] = []
 """Signals that came: whatever exception arrives after one is its echo."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """An error that ends a command, or the work on one of its files."""
 

@@ -22,7 +22,7 @@ from paramtool.commands.inspect import Inspection
 from paramtool.commands.rules import KINDS
 from paramtool.errors import MAX_LISTED, Defects, UnsafeError, UsageError, exit_code, printable
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.finding import Finding
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ EPILOG = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Seen:
     """One of the paths, and what became of it."""
 
@@ -156,7 +156,7 @@ def _contradicted(found: Inspection) -> Failure | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Printing:
     """What is printed of each file."""
 

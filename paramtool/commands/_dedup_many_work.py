@@ -26,7 +26,7 @@ from paramtool.formats.output import OutputFile
 from paramtool.formats.safetensors import index
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.formats.safetensors.dtypes import CODE_OF
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target, check, check_made
@@ -39,7 +39,7 @@ LINKED_NAME = LINKED_PREFIX + "{:05d}.safetensors"
 """A file of other checkpoints that this one's record looks into: no name that a loader would take for a shard's."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Input:
     """An input on its way: what it holds, and what of that will be written."""
 
@@ -69,7 +69,7 @@ class Input:
             yield Held(number, target, ("" if across_roles and role != "span" else role, form))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedShard:
     """A file of tensors: written into the folder of its first user, linked into the others."""
 
@@ -80,7 +80,7 @@ class PlannedShard:
     """{input: the name of the file in its folder}"""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ManyWork:
     """Everything that writing a family needs."""
 

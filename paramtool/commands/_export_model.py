@@ -15,7 +15,7 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder import roots
 from paramtool.formats.folder.training_files import is_of_model
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.passes.config_ties.declared import EQUAL, MEMORY
@@ -41,7 +41,7 @@ def settings_of(folder: str) -> dict[str, str]:
     return {name: os.path.realpath(place) for name, place in places.items() if os.path.isfile(place)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AsConfigured:
     """The names of a model as its config wants them."""
 

@@ -13,12 +13,12 @@ from paramtool.errors import FormatError, LayoutError
 from paramtool.formats import hf_config
 from paramtool.formats.files import holds, same_bytes, unreadable
 from paramtool.formats.record import ties, types
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 NOTHING: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Beside:
     """What differs between the files beside the weights of two folders."""
 

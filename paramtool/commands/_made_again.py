@@ -18,7 +18,7 @@ from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import prove
 from paramtool.errors import LayoutError, PlanError, UsageError, plural
 from paramtool.layouts.networks import named
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import DECLARED, GRAPH, Checkpoint, Entry, Module
 from paramtool.model.plan import Requirement, Target
 from paramtool.passes.objects_differ import without
@@ -27,7 +27,7 @@ from paramtool.passes.rnn.again import came_from, converted_again
 from paramtool.passes.rnn.convert import kept_off
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MadeAgain:
     """An output and its source as the record of the output says that the one was made of the other."""
 
@@ -70,7 +70,7 @@ def made_again(found: Checkpoint, source: Checkpoint, path: Path) -> MadeAgain:
     return MadeAgain(source, parts.found, parts.expected, moved, weights, parts, whole, more)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConvertedNames:
     """What a conversion that the output's record names did to names."""
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes.parts.order import first_order
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from paramtool.parts.known_model import KnownModel
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartsSource:
     """A checkpoint whose parts are rearranged."""
 

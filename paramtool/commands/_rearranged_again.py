@@ -21,7 +21,7 @@ from paramtool.errors import FormatError, LayoutError, PlanError, UsageError, pl
 from paramtool.formats.record import moved
 from paramtool.formats.record import parts as record
 from paramtool.formats.table import holds
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.objects import tensor_names
@@ -42,7 +42,7 @@ from paramtool.passes.parts.recorded import with_parts
 from paramtool.passes.parts.rewrite import moves, new_targets, rewritten
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RearrangedAgain:
     """A source as an output that was made of it should be."""
 
@@ -61,7 +61,7 @@ class RearrangedAgain:
     """What the bytes of the source must show, such as equal numbers of what became one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Joints:
     """Fused tensors that were taken apart, and that were made, with their parts as separate tensors."""
 

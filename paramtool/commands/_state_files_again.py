@@ -20,13 +20,13 @@ from paramtool.engine.write.verify import by_name, by_target
 from paramtool.errors import Defects, LayoutError, PlanError
 from paramtool.formats.folder.training_files import optimizer_of
 from paramtool.formats.record import optimizer as record
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, Move, StateChoice
 from paramtool.passes.optimizer.move import moved
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateFiles:
     """What differs between the state files of two folders."""
 

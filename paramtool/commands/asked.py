@@ -17,7 +17,7 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import is_index
 from paramtool.formats.sniff import INDEX_SUFFIX
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.passes import select
 from paramtool.passes.compat.wanted import Wanted, wanted_by
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from paramtool.passes.parts.other_rows import SaidRows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """A variant, as somebody asks for it."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Advance, Progress, silent
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import quantised
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paramtool.engine.read.streams import Pool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Looking:
     """What is looked for, and with how much memory."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paramtool.commands import models_of_transformers
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 Shapes = Mapping[str, tuple[int, ...] | None]
 """{name: shape}; None where any will do."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NamedShapes:
     """The names of a model as its state dict or its files have them."""
 
@@ -20,7 +20,7 @@ class NamedShapes:
     """{name: the first of the names that are one tensor}."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigModel:
     """What the model of a config.json holds."""
 

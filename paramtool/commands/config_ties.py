@@ -15,7 +15,7 @@ from paramtool.formats.config_names import with_names
 from paramtool.formats.files import is_folder
 from paramtool.formats.record import ties as record
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Link
 from paramtool.model.config import Config
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from paramtool.engine.read.source import Source
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeclaredTies:
     """The table of a config's ties."""
 

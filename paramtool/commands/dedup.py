@@ -34,7 +34,7 @@ from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, P
 from paramtool.commands.sections import section_of
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats.folder.weight_names import Weights
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
@@ -47,7 +47,7 @@ from paramtool.passes.dedup.owners import owned
 from paramtool.passes.dedup.placement import join, settle
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False)
 class Deduped(WholeReport):
     """What `dedup` did, or would do."""
 
@@ -79,7 +79,7 @@ class Deduped(WholeReport):
         return None if self.content is None else self.content.equal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class DedupOptions(ObjectOptions):
     """How `dedup` goes about it."""
 
@@ -208,7 +208,7 @@ def dedup_each(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class _JoinedGraph:
     """A checkpoint and its alias graph, once it is settled which names are stored on the bytes of others."""
 

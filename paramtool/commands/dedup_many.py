@@ -31,7 +31,7 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.safetensors import write as safetensors
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
@@ -45,7 +45,7 @@ OPEN_FILES = 192
 """About this many files are open at once, of all inputs together: some systems allow 256 for a process."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FamilyMember:
     """One input of a family, and its folder."""
 
@@ -76,7 +76,7 @@ class FamilyMember:
     _members = "input folder names nbytes_before nbytes_after shared_by_all shared_by_some own files section left_out"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shard:
     """A file of tensors, and the folders that it is in."""
 
@@ -88,7 +88,7 @@ class Shard:
     """Its size in bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False)
 class Family(Report):
     """What `dedup` of several checkpoints did, or would do."""
 

@@ -35,7 +35,7 @@ from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.hf_config import NAME
 from paramtool.formats.object_tree import is_flat
 from paramtool.formats.record.moved import carried_metadata, check_codes
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.config import NONE, given, reading
@@ -49,7 +49,7 @@ from paramtool.passes.module_versions import ATTRIBUTE, lost_versions, moved_ver
 from paramtool.passes.renaming import RenamingRule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False)
 class Exported(CheckpointReport):
     """What `export` wrote, or would write."""
 
@@ -77,7 +77,7 @@ AS_SAVED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ExportOptions(WriteOptions):
     """How `export` goes about it."""
 
@@ -337,7 +337,7 @@ def _plan(chosen: Checkpoint) -> Plan:
 # --- The part of a checkpoint that has the names that are wanted, and what it lacks of them --------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ExportedPart:
     """The part of a checkpoint that has the names of one list."""
 
@@ -445,7 +445,7 @@ def check_shapes(where: str, chosen: Checkpoint, shapes: Shapes, max_bytes: int)
 # --- The names that an export is asked for: a list, those of a checkpoint, or those of a config ----------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExportRequest:
     """The names that were asked for."""
 

@@ -28,7 +28,7 @@ from paramtool.layouts.homes import flat_layout, foreign_names, homes
 from paramtool.layouts.layout import LayoutTensor, stored
 from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.config import reading
 from paramtool.model.display import Displayed
@@ -59,7 +59,7 @@ MAX_LOOK_NBYTES = 1 << 30
 """Tensors with more bytes are not read."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Considered:
     """A place that was looked at."""
 
@@ -89,7 +89,7 @@ class GuessedPlace(NamedTuple):
     candidates: tuple[Guess, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FusedGuess:
     """A fused tensor of attention, a gated MLP or experts, with the layouts that it could have."""
 
@@ -105,7 +105,7 @@ class Refusal(NamedTuple):
     why: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class Guessed(Displayed):
     """What the networks of a checkpoint could be."""
 
@@ -488,7 +488,7 @@ class _PartsCall(NamedTuple):
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartsTries:
     """The lines for groups of parts of a checkpoint, each of them tried."""
 
@@ -587,7 +587,7 @@ def facts(spec: str) -> list[str]:
     return [f'--spec "{spec}"'] if spec else []
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnfuseCall:
     """A call of `paramtool unfuse` that gives some networks, and no others."""
 
@@ -604,7 +604,7 @@ class UnfuseCall:
         return " ".join([*words, *places(self.at), *facts(self.spec), *allowed])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tried:
     """What came of trying: lines that work, and why there is none for a network."""
 
@@ -613,7 +613,7 @@ class Tried:
     """{module: why}."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TriedOn:
     """A checkpoint on which lines are tried, without writing anything, and what the user says of it."""
 
@@ -633,7 +633,7 @@ class TriedOn:
         return allowed + ["--allow-unknown"] * self.allow_unknown
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tries:
     """The lines for networks of a checkpoint, each of them tried."""
 

@@ -12,7 +12,7 @@ from paramtool.commands.progress import Path
 from paramtool.errors import NoSuchFileError, UsageError
 from paramtool.layouts import evidence
 from paramtool.layouts.layout import Layout
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_LAYOUT_FILE_NBYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListedLayout:
     """A layout of recurrent networks, and the evidence for it."""
 
@@ -48,7 +48,7 @@ class ListedLayout:
         return GpuProof(self.layout) if self.layout.gpu else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuProof:
     """What is known of a layout on GPUs."""
 
@@ -66,7 +66,7 @@ class GpuProof:
         return evidence.speaking(self.layout)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EveryLayout:
     """Layouts of all kinds, and dialects."""
 

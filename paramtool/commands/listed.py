@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.commands.inspect import Inspection
 from paramtool.commands.tree import TreeNode, tree
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import FusedBlock
 from paramtool.model.checkpoint import Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.objects import Leaf, Node
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_OBJECTS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SeenBlock:
     """A fused block, and the recurrent network that it is, if it is one's buffer."""
 
@@ -37,7 +37,7 @@ class SeenBlock:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnusedBytes:
     """What of a storage no tensor covers."""
 
@@ -45,7 +45,7 @@ class UnusedBytes:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JudgedName:
     """A name that a pickle asks for, and whether it makes the file unsafe."""
 
@@ -54,7 +54,7 @@ class JudgedName:
     _members = "*name unsafe"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JudgedFile:
     """A file of the folder that holds no weights, with the names that its pickles ask for."""
 
@@ -62,7 +62,7 @@ class JudgedFile:
     unknown: Iterator[JudgedName]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlainValue:
     """A value that is no tensor, in a few words."""
 
@@ -70,7 +70,7 @@ class PlainValue:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundOptimizer:
     """An optimizer, and which parameter each of its entries belongs to."""
 
@@ -94,7 +94,7 @@ class BoundOptimizer:
         return (BoundParameter(self.binding.names.get(one.key), one) for one in self.binding.optimizer.entries)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SettingsOfGroup:
     """The settings of some entries."""
 
@@ -102,7 +102,7 @@ class SettingsOfGroup:
     settings: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundParameter:
     """An entry, and the name of its parameter."""
 
@@ -116,7 +116,7 @@ class BoundParameter:
         return [slot.key for slot in self.entry.slots]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorRow:
     """A tensor: what it is, and where its elements are."""
 
@@ -133,7 +133,7 @@ class TensorRow:
     _members = "name role=entry.role requires_grad=entry.requires_grad kind *array owner? parts? facts? needs? digests?"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeRow:
     """A module, with what is below it."""
 
@@ -150,7 +150,7 @@ class TreeRow:
         return [{"name": name, "with": other} for name, other in self.node.shared.items()]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listing:
     """What `inspect --json` prints of a checkpoint."""
 

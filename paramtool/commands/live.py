@@ -14,7 +14,7 @@ from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import computed, prove
 from paramtool.errors import LayoutError
 from paramtool.layouts.networks import Network
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Entry, LayerPart
 from paramtool.model.display import Displayed
 from paramtool.model.dtype import DTYPES
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class LoadedInto(Displayed):
     """What `load_into` put into a model."""
 

@@ -14,7 +14,7 @@ from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import UsageError, all_of, refuse_string, some
 from paramtool.formats import OTHER_FORM, policy
 from paramtool.formats.files import noted, watching
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.lockfile import write
 from paramtool.lockfile.lock import NAME, LockedModel
 from paramtool.lockfile.read import parse, read
@@ -22,7 +22,7 @@ from paramtool.model.config import reading
 from paramtool.model.display import Displayed
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class Locked(Displayed):
     """What `lock` wrote."""
 

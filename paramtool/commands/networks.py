@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 
 TENSOR = re.compile(r"(?:(.*)\.)?(weight|bias)_(ih|hh|hr)(?:_l(\d+)(_reverse)?)?", re.DOTALL)
@@ -25,7 +25,7 @@ Key = tuple[str, int, str]
 """(weight_ih, layer, "_reverse" or "")"""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NamedNetwork:
     """A recurrent network in a file."""
 

@@ -20,7 +20,7 @@ from paramtool.engine.write.places import check_apart, check_place
 from paramtool.errors import UsageError
 from paramtool.formats.folder import weight_sets
 from paramtool.formats.folder.weight_names import Weights, WeightsCopy, of_file
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Ordered
 from paramtool.model.display import Displayed
 
@@ -32,7 +32,7 @@ Prepare = Callable[[str, Weights, Destination], tuple[R, Work]]
 """Plan one set of weights: (folder, set, destination) -> (report, work)."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class Each(Displayed, Generic[R]):
     """What a command did, or would do, with each set of weights of a folder and of those inside."""
 
@@ -65,7 +65,7 @@ class Allowing(Protocol):
     def allow_unknown(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Allowed:
     """The same as plain values."""
 

@@ -27,7 +27,7 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import OPTIMIZER, OPTIMIZER_FOLDER
 from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, OptimizerState, Order
 from paramtool.passes.optimizer import copies, gluon
@@ -47,7 +47,7 @@ _NO_NAMES: Mapping[str, Mapping[str, str]] = {}
 _HEADER = re.compile(r"\[(.*)\]")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundFile:
     """The optimizers of one file, each with its binding."""
 

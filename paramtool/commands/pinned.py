@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from paramtool.commands.progress import Path
 from paramtool.errors import LockError, UsageError, listed, plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pin:
     """The lock that weights have to match, as the loaders take it."""
 

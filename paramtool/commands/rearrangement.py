@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 
 from paramtool.formats.record import parts as record
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.parts import PartsRecord
 from paramtool.passes.parts.rearranged import Rearranged
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rearrangement:
     """What is done to the parts of a checkpoint."""
 

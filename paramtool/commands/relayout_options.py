@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from paramtool.commands.output.options import ObjectOptions
 from paramtool.commands.progress import Path
 from paramtool.errors import UsageError
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.images import FIRST, LAST
 from paramtool.model.optimizer import TIED, UNTIED
 
@@ -22,7 +22,7 @@ OF_NETWORKS = {
 """{an option that says how networks are converted: its flag}"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RelayoutOptions(ObjectOptions):
     """How networks are found and written."""
 

@@ -14,7 +14,7 @@ from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import ties as ties_record
 from paramtool.formats.record import types as types_record
 from paramtool.formats.record.ties import RecordedTies
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.passes.into.plan import Into
 from paramtool.passes.rnn.convert import Converted
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paramtool.passes.types.apply import Typed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False)
 class Relayouted(WholeReport):
     """What `convert`, `fuse` or `unfuse` did, or would do."""
 
@@ -107,7 +107,7 @@ class Relayouted(WholeReport):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CastTensor:
     """A tensor that was cast, with what that lost."""
 
@@ -118,7 +118,7 @@ class CastTensor:
     _members = "name from=before to=after *losses"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeptType:
     """A tensor that is float32 in the output, and why."""
 
@@ -126,7 +126,7 @@ class KeptType:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CastReport:
     """Which tensors were cast, and which were not."""
 
@@ -147,7 +147,7 @@ class CastReport:
         return (KeptType(*one) for one in self.typed.kept.items())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FilledModel:
     """What went into which model."""
 

@@ -26,7 +26,7 @@ from paramtool.commands._rule_numbers import (
 )
 from paramtool.commands.sizes import parse_size, size
 from paramtool.errors import UsageError
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Compound, Unknown
 from paramtool.model.dtype import DTYPES
 from paramtool.model.finding import Finding
@@ -52,7 +52,7 @@ def _no_patterns(asked: object) -> Sequence[str]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kind(Generic[A]):
     """A row of the table of rules; `A` is what a rule asks for."""
 
@@ -77,7 +77,7 @@ class Kind(Generic[A]):
     """Whether a model's config has to be there."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """A rule as it was written, its kind, and what it asks for."""
 
@@ -295,7 +295,7 @@ def judged(rules: Iterable[Rule], found: Inspection) -> list[Finding]:
 # --- Ties of names that a file lacks, by what a config declares: `save_pretrained` stores one name of each tie -------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MissingTie:
     """What a config says of the tie of two names, of which the file lacks at least one."""
 

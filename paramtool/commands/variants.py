@@ -15,7 +15,7 @@ from paramtool.commands.sections import section_of
 from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
 from paramtool.errors import ParamtoolError, UsageError, or_of, refuse_string
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
 from paramtool.model.display import Displayed
@@ -25,7 +25,7 @@ from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.passes.compat.wanted import Wanted
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class Variant(Displayed, Verdict):
     """What one variant makes of a checkpoint."""
 
@@ -55,7 +55,7 @@ class Variant(Displayed, Verdict):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Variants:
     """The document of `variants`."""
 

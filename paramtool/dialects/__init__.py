@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paramtool.errors import LayoutError, UsageError, plural, some
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.parts.facts import Facts
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes
@@ -71,7 +71,7 @@ class OpenedDialect(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Hub:
     """Transformers 4: every tensor is itself."""
 

@@ -8,13 +8,13 @@ from importlib import import_module
 
 from paramtool.dialects import HUB, MEMORY, NAMES, TABLES
 from paramtool.errors import UsageError
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 HUB_TITLE = "the files that transformers 4 wrote, and that version 5 writes by default: the hub of all dialects"
 MEMORY_TITLE = "what transformers 5 has in memory, and saves where it keeps no original format"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DialectSummary:
     """A dialect in short."""
 

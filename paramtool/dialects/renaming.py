@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 Operation = tuple[Any, ...]
 """The name of an operation of transformers and its parameters, in the order of its class."""
@@ -24,7 +24,7 @@ Operation = tuple[Any, ...]
 OTHER_WAY = {"pair": "unpair", "unpair": "pair"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NameRule:
     """One rule of a table."""
 

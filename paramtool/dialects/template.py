@@ -12,7 +12,7 @@ from dataclasses import field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 _FIELD = re.compile(r"\{(\w+)\}")
 _KINDS = {"kind": "weight|bias", "path": ".+", "rest": ".*"}
@@ -155,7 +155,7 @@ def next_tokens(text: str) -> Caveat:
     return Caveat(text, has_more)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """A tensor of a dialect, and the tensors of transformers 4 whose elements it holds."""
 
@@ -184,7 +184,7 @@ class Row:
         return bool(self.pattern)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelRows:
     """The models that have the same rows."""
 
@@ -198,7 +198,7 @@ class ModelRows:
     """What the rows are, in a line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DialectTable:
     """A dialect: the names and forms of one program."""
 

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import NamedTuple
 
 from paramtool.errors import plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.finding import FileLine, Finding
 from paramtool.model.severity import ERROR, NOTE, WARNING
 
@@ -16,7 +16,7 @@ ORDER = (ERROR, WARNING, NOTE)
 """Severities that are reported, the worst first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckReport:
     """The findings of one run."""
 

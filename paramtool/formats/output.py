@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from paramtool.errors import PlanError, listed, plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.plan import Plan, Target
 from paramtool.model.storage import ByteRange
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Late:
     """Literal bytes that are only known after every target of the file is written, such as a zip's directory."""
 
@@ -23,7 +23,7 @@ Segment = bytes | Target | ByteRange | Late
 """Literal bytes, a tensor, a range of another file that is copied unchanged, or bytes that are known last."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputFile:
     """One file of an output: its segments, in file order."""
 

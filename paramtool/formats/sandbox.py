@@ -29,7 +29,7 @@ from importlib import import_module
 from typing import Any, BinaryIO, NoReturn
 
 from paramtool.errors import FormatError, plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 WorkerTask = Callable[..., Iterable[bytes]]
 """Does the work on an open file with the arguments of a question; ValueError and OSError say what is wrong with the
@@ -50,7 +50,7 @@ PR_SET_PDEATHSIG = 1
 """linux/prctl.h"""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkerLimits:
     """The resources of a worker: processor time, which does not depend on the load of the machine, and memory."""
 
@@ -59,7 +59,7 @@ class WorkerLimits:
     """Bytes beyond those that it has at its start."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Question:
     """A question about a file."""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from paramtool.errors import plural
 from paramtool.layouts.spec import GATES, Spec, parse
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 SURE = ("said", "names and shapes", "shapes only", "possible")
 """How certain a candidate is, the most certain first: the file says so; names and shapes are those of the layout; only
@@ -25,7 +25,7 @@ MAX_HIDDEN, MAX_LAYERS, MAX_INPUT = 8192, 8, 1 << 17
 possible input."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guess:
     """A network that some tensors could be."""
 
@@ -83,7 +83,7 @@ class Width(NamedTuple):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hints:
     """What is known about a vector besides its length."""
 

@@ -15,13 +15,13 @@ from paramtool.guessing.vectors import Shapes
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, refusals, stored
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import GATES, Spec
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 SHAPED = 10.0
 """The score of a network that was found by its shapes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CellTensors:
     """Tensors that could be one cell."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paramtool.errors import leading
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.parts import families
 from paramtool.passes.parts.seen_groups import SeenGroup
 
@@ -17,7 +17,7 @@ MOST_FAMILIES = 4
 """The most families that a reason names."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayoutGuess:
     """A layout that a fused tensor could have."""
 

@@ -17,7 +17,7 @@ from math import log, sqrt
 
 from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.source import Source
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import View
 
 FLOATS = {"float16": 5e-3, "bfloat16": 5e-3, "float32": 1e-4, "float64": 1e-4}
@@ -28,7 +28,7 @@ MAX_GAIN = 3.0
 """The limit for one element, in nats: a region of zeros would otherwise outweigh everything else."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CandidateRegion:
     """Elements of one tensor, row by row, that are one part of a candidate's network."""
 
@@ -43,7 +43,7 @@ class CandidateRegion:
     """The gate of a bias."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sketch:
     """A candidate as its regions."""
 
@@ -51,7 +51,7 @@ class Sketch:
     regions: tuple[CandidateRegion, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stats:
     """Sums over a region."""
 
@@ -71,7 +71,7 @@ class Stats:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Survey:
     """Sums of a tensor up to each cut."""
 

@@ -21,7 +21,7 @@ from typing import Any
 from paramtool.errors import FormatError
 from paramtool.grouping import grouped
 from paramtool.layouts.layout import Form, Layout
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "records")
 NOT_ON_A_GPU = "not verified on a GPU"
@@ -155,7 +155,7 @@ FORMS = {
 """{member of a record: the pattern that its string must match}."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """The result of comparing a layout's table with the answers of a library or a GPU."""
 

@@ -24,7 +24,7 @@ from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts import names, pattern
 from paramtool.layouts.pattern import Binding, Block
 from paramtool.layouts.spec import KINDS, ZEROABLE, Cell, Spec
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import View, contiguous_strides
 from paramtool.package_data import package_data
 
@@ -37,7 +37,7 @@ UNSEEN = "unseen"
 """The value of an option for space that may hold anything and is not checked."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorRule:
     """A row of a layout: a family of tensors with one name template and one content pattern."""
 
@@ -65,7 +65,7 @@ class TensorRule:
         return frozenset().union(*(block.kinds for block in self.blocks()))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Form:
     """How one kind of network is stored."""
 
@@ -102,7 +102,7 @@ class Form:
         return False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Option:
     """A choice that the tensors do not show, such as the forget bias of a TensorFlow 1 cell."""
 
@@ -133,7 +133,7 @@ def _is_number(text: str) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layout:
     """Where a library keeps the cells of recurrent networks."""
 
@@ -253,7 +253,7 @@ def refusals(layout: Layout, form: Form, spec: Spec) -> Iterator[str]:
             yield f"it has no place for the {'projection' if kind == 'P' else kind}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """A view of a tensor, and the value stored there: sum of sign * cell, plus shift."""
 
@@ -277,7 +277,7 @@ class _PlacedBlock(NamedTuple):
     lengths: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayoutTensor:
     """One tensor of one network."""
 

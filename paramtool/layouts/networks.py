@@ -16,11 +16,11 @@ from paramtool.layouts import names, pattern
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, TensorRule, refusals, stored
 from paramtool.layouts.lengths import arithmetic, flat_lengths
 from paramtool.layouts.spec import MERGES, Facts, Spec, text, usual
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.view import View
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Network:
     """A recurrent network in a checkpoint, in one layout."""
 

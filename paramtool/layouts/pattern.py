@@ -27,13 +27,13 @@ from math import prod
 
 from paramtool.errors import UsageError
 from paramtool.layouts.spec import KINDS
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 INDEXES = ("layer", "dir", "gate")
 """Axes that choose a cell; the others run inside one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Vocabulary:
     """The words of patterns about one kind of thing."""
 
@@ -48,7 +48,7 @@ class Vocabulary:
 RECURRENT = Vocabulary(frozenset(KINDS), frozenset(INDEXES), frozenset({*INDEXES, "hidden", "in", "rec", "proj"}))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """A part of a tensor with one cell (or sum of cells) for each layer, direction and gate that it names."""
 
@@ -71,7 +71,7 @@ class Block:
         return frozenset(kind for _, kind in self.terms)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Repeated:
     """Items that are repeated for each value of the index axes, one after the other."""
 

@@ -15,7 +15,7 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from paramtool.errors import UsageError
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 """Gates in torch's letters and order: input, forget, candidate, output; reset, update, candidate; the one of an RNN."""
@@ -51,7 +51,7 @@ class Cell(NamedTuple):
         return f"{WORDS.get(self.kind, self.kind)}{f' of gate {self.gate}' if self.gate else ''} ({where})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spec:
     """A recurrent network: cells of one kind, stacked in layers."""
 

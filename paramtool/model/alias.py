@@ -25,7 +25,7 @@ from math import lcm
 from typing import NamedTuple
 
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Entry, Link, NoData, pending
 from paramtool.model.display import Displayed
 from paramtool.model.dtype import DTYPES
@@ -75,7 +75,7 @@ class Alias(NamedTuple):
         return self.window.storage == self.name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FusedPart:
     """One of the disjoint views of a storage, in bytes."""
 
@@ -84,7 +84,7 @@ class FusedPart:
     byte_stop: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FusedBlock:
     """Disjoint views of one storage, in the order of their bytes."""
 
@@ -102,7 +102,7 @@ class FusedBlock:
         return (FusedPart(*part) for part in self.parts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Derived:
     """How the elements of an owner are derived without storing them: by casting another owner, or from one value."""
 
@@ -114,7 +114,7 @@ class Derived:
     """Whether casting back gives the bytes of the other owner."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DerivedName:
     """A name that is calculated when a file is loaded."""
 
@@ -131,7 +131,7 @@ class DerivedName:
         return self.how.element if self.how.window is None else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupMember:
     """A name that uses the bytes of an owner."""
 
@@ -145,7 +145,7 @@ class GroupMember:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AliasGroup:
     """The names that use the bytes of one owner."""
 
@@ -156,7 +156,7 @@ class AliasGroup:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class AliasGraph(Displayed):
     """The owners, and where every name's bytes are."""
 
@@ -281,7 +281,7 @@ _PART = Entry(NoData(DTYPES["uint8"], ()), role="")
 """The entry of a part of a compound tensor, apart from its view."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _SpanIndex:
     """The places of names whose views could overlap."""
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from paramtool.errors import nearest
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.display import Displayed, short
 from paramtool.model.dtype import DType
 from paramtool.model.images import Image
@@ -27,7 +27,7 @@ from paramtool.model.storage import Assembled, ByteRange, SourceFile, Storage
 from paramtool.model.view import View
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compound:
     """A tensor that several views make up together: sparse, quantised, nested, conjugated, a subclass."""
 
@@ -60,7 +60,7 @@ PENDING = {"conj", "neg", "conj+neg"}
 """Kinds of compounds that are one view, `data`, and a pending sign."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NoData:
     """A tensor without bytes: meta tensors, and wrappers that were saved without their data."""
 
@@ -70,7 +70,7 @@ class NoData:
     _members = "dtype=dtype.name shape"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unreadable:
     """A tensor that only an unknown function or class could make; it is listed and cannot be written."""
 
@@ -95,7 +95,7 @@ lacks."""
 DECLARED = (*SAID,)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Link:
     """What an alias record says about a name: the alias set it belongs to, and why."""
 
@@ -136,7 +136,7 @@ class Entry(NamedTuple):
     """`parameter` (torch.nn.Parameter), `storage` or `untyped storage` (pickled by itself), else empty."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unknown:
     """An unknown class or function that the file names; nothing was imported or run."""
 
@@ -148,7 +148,7 @@ class Unknown:
     """Tensors that cannot be read without it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Section:
     """A part of a nested checkpoint: one top-level key that holds tensors."""
 
@@ -158,7 +158,7 @@ class Section:
     role: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CountedSection:
     """A section in a report."""
 
@@ -167,7 +167,7 @@ class CountedSection:
     tensors: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Module:
     """What a file says about one recurrent network in it: its layout, and facts that no tensor shows."""
 
@@ -198,7 +198,7 @@ class Module:
     """For a GPU layout: whether it was verified on a GPU, as known when the file was written."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerPart:
     """What a file says of one tensor of a layer that is not recurrent, or of which layer a recurrent one is."""
 
@@ -218,7 +218,7 @@ class LayerPart:
     """What its library computes with in its place, whatever it holds."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class Checkpoint(Displayed):
     """A described checkpoint.  No tensor byte has been read to make it."""
 

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from paramtool.errors import UsageError
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.inflating import limiting
 from paramtool.package_data import package_data
 
@@ -60,7 +60,7 @@ def reading(function: Callable[P, R]) -> Callable[P, R]:
     return kept
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Config:
     """The settings of a config that say which names share memory, and the model types that they are for."""
 

@@ -18,11 +18,11 @@ import re
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import View, contiguous, reshaped
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Convention:
     """How one library stores one kind of layer."""
 

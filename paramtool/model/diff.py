@@ -7,7 +7,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from paramtool.errors import plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import GRAPH
 
 
@@ -122,7 +122,7 @@ class Distance(NamedTuple):
         return self._replace(largest=largest, mean=mean, relative=relative)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundPlaces:
     """Where the numbers of a tensor are found, as documents have it."""
 
@@ -132,7 +132,7 @@ class FoundPlaces:
     _members = "map layout! unique"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorDiff:
     """One tensor of the first checkpoint, of the second, or what became of some tensors of the first in the second."""
 

@@ -8,10 +8,10 @@ Names are those of NumPy and ml_dtypes where they have the type, else torch's.
 
 from __future__ import annotations
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DType:
     """An element type.
 

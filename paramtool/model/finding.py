@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.severity import ERROR
 
 
@@ -18,7 +18,7 @@ class FileLine(NamedTuple):
     """From 1, in characters."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """What a rule found."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import View
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Equal:
     """Names whose windows hold the same bytes, of one dtype and shape."""
 
@@ -24,7 +24,7 @@ class Equal:
     """Whether every element has the same value."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Match:
     """A tensor whose elements can be derived from another tensor."""
 
@@ -41,7 +41,7 @@ class Match:
     _members = "name owner relation lossless shape=window.shape strides=window.strides offset=window.offset"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Content:
     """Everything that comparing found."""
 
@@ -54,7 +54,7 @@ class Content:
     """How many bytes were read."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rows:
     """A window whose row-major bytes are read as rows of `pitch` bytes: a tensor that may hold slices, or a slice."""
 

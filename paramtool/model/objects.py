@@ -14,26 +14,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 Scalar = None | bool | int | float | complex | str | bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leaf:
     """A plain value."""
 
     value: Scalar
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorRef:
     """A reference to a tensor, by its name in the checkpoint."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Array:
     """A NumPy array or scalar that is not a tensor (strings, dates): its bytes are kept and not interpreted."""
 
@@ -44,14 +44,14 @@ class Array:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Again:
     """A container that contains itself: the path of its first place."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sequence:
     """A list, tuple, set or torch.Size; `kind` says which."""
 
@@ -69,7 +69,7 @@ Key: TypeAlias = "Scalar | tuple[Scalar, ...] | TensorRef | Sequence | Opaque"
 enum."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mapping:
     """A dict, or another class of mapping; `kind` says which."""
 
@@ -83,7 +83,7 @@ class Mapping:
     """As in `Sequence`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opaque:
     """An object of an unknown class: the name of the class and the data that the object would be made from."""
 

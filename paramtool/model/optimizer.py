@@ -17,7 +17,7 @@ from dataclasses import field
 from typing import Literal, NamedTuple
 
 from paramtool.errors import plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
 from paramtool.model.objects import Node
 from paramtool.model.plan import Requirement, Target
@@ -36,7 +36,7 @@ together.  `derived`: it is calculated anew at each step.  `unknown`: it follows
 How = Literal["names", "order", "shapes", "given", "record"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slot:
     """One value that an optimizer keeps for a parameter."""
 
@@ -51,7 +51,7 @@ class Slot:
     """Whether it has an element for each of the parameter's, although its kind is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateEntry:
     """What an optimizer keeps for one parameter."""
 
@@ -62,7 +62,7 @@ class StateEntry:
     """Empty for a parameter without state: it is frozen, or had no gradient yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """Entries that have their settings in common."""
 
@@ -74,7 +74,7 @@ class Group:
     """`param_names`; empty where the file has none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NumberedSlots:
     """A list of tensors, numbered, in which those of the parameters follow each other."""
 
@@ -110,7 +110,7 @@ class NumberedSlots:
         return (*self.names[: self.head], *(self.names[-self.tail :] if self.tail and self.count else ()))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OptimizerState:
     """One optimizer in a checkpoint."""
 
@@ -133,7 +133,7 @@ class OptimizerState:
     """Where its tensors are, if that is by numbers: Keras."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parameter:
     """A tensor of a model that an optimizer may have an entry for."""
 
@@ -146,7 +146,7 @@ class Parameter:
     """Whether the Trainer of transformers applies weight decay to it; None where that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Order:
     """The parameters that an optimizer may have, without aliases."""
 
@@ -163,7 +163,7 @@ class Order:
     """Why the parameters are not all of the model's; nothing is bound then."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Binding:
     """Which parameter each entry of an optimizer belongs to, and the proof."""
 
@@ -224,7 +224,7 @@ class Binding:
         return f"the model's {plural(entries, 'parameter')}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlotTargets:
     """What one slot of new parameters is made of."""
 
@@ -249,7 +249,7 @@ UNTIED = ("copy", "split", "zero", "one")
 TIED = ("first", "second")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Move:
     """New parameters that are made of old ones, and how the same map is asked for any slot."""
 
@@ -263,7 +263,7 @@ class Move:
     """Sets of old parameters that hold the same and become one, in the order of the file."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MovedState:
     """What a plan has to have for its optimizers."""
 

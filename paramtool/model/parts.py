@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FusedTensor:
     """How one tensor was made of parts."""
 
@@ -41,7 +41,7 @@ class FusedTensor:
         return mine == theirs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartsRecord:
     """What a file says of its parts."""
 

@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from math import prod
 
 from paramtool.errors import PlanError
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias, Derived, DerivedName, relation
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.display import Displayed
@@ -26,7 +26,7 @@ from paramtool.model.tiling import are_disjoint
 from paramtool.model.view import View, contiguous
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Copy:
     """Fill one view of a target with the signed sum of views of the source, plus a number, times `scale`.
 
@@ -66,7 +66,7 @@ class Copy:
         return bool(self.terms) and self.terms[0][1].dtype != self.destination.dtype
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Requirement:
     """A condition on the source's bytes, checked before the first byte is written; a pure pass cannot check it.
 
@@ -86,7 +86,7 @@ class Requirement:
     """Whether it is about what an optimizer keeps: the weights alone could be written."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """A tensor that will be stored, row by row."""
 
@@ -140,7 +140,7 @@ def resolved(name: str, kind: str, view: View) -> Target:
     return replace(target, copies=tuple(copies))
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class Plan(Displayed):
     """The contents of an output."""
 

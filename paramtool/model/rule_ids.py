@@ -6,11 +6,11 @@ ties, 2 tensors and their bytes, 3 safety, 4 files and what is not a tensor, 5 t
 
 from __future__ import annotations
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.severity import ERROR, NOTE, WARNING
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleId:
     """A kind of finding."""
 

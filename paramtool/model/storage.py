@@ -7,12 +7,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.dtype import DType
 from paramtool.model.view import View
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceFile:
     """A file as it was when it was described; the engine refuses to read it once it has changed."""
 
@@ -41,7 +41,7 @@ class ByteRange(NamedTuple):
         return self.stop - self.start
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Encoded:
     """Bytes of a file that have to be decoded first, step by step.
 
@@ -59,14 +59,14 @@ class Encoded:
     """The CRC of the bytes after inflating, before any are skipped or byte-swapped."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inline:
     """Bytes that are not a range of the file, such as an array that is pickled as text."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cast:
     """The row-major elements of a window on another storage, each cast to another dtype, rounded to nearest even."""
 
@@ -77,14 +77,14 @@ class Cast:
     """Whether casting back gives the same bytes, as the record says."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constant:
     """One element, repeated."""
 
     element: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A box of an assembled tensor, and where its elements are."""
 
@@ -94,7 +94,7 @@ class Part:
     """Where its elements are: a window of the same shape and dtype on another storage of the same checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assembled:
     """A row-major tensor whose elements are in several storages, such as one that ranks saved in shards.
 

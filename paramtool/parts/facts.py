@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, UsageError
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.parts.sizes import MEANINGS
 
 WORDS = {
@@ -45,7 +45,7 @@ MAX_SIZE = 1 << 24
 """The largest size; larger numbers are typing errors."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Facts:
     """Sizes by their words, and who said each."""
 

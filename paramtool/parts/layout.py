@@ -29,13 +29,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from paramtool.errors import UsageError
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.package_data import package_data
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.sizes import Sizes, UnknownSize
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FusedRow:
     """A row of a part layout: one fused tensor."""
 
@@ -53,7 +53,7 @@ class FusedRow:
         return patterns.terms(self.content)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartGroup:
     """Parts that belong together."""
 
@@ -74,7 +74,7 @@ class PartGroup:
         yield from self.others
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartLayout:
     """One way of storing the parts of a group."""
 

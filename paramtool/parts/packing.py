@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 MXFP4 = "mxfp4"
 METHODS = {"gptq": ("in rows",), "awq": ("in rows",), "mlx": ("rows in",), MXFP4: ("rows in",)}
@@ -13,7 +13,7 @@ WRITERS = ("peft", "unsloth")
 """Who stacks the low-rank factors of experts: they order the columns of lora_B differently."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packing:
     """What no shape says of quantised weights."""
 

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from paramtool.errors import LayoutError, plural
 from paramtool.layouts.pattern import Items, blocks, parse
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.parts.patterns import KEPT, PARTS, WORDS, axes_of, counted, groups, slice_words, terms, words
 from paramtool.parts.sizes import CHECK, COMPOSED, Sizes, UnknownSize
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartTensor:
     """A tensor that is one part."""
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from paramtool.errors import UsageError, listed, plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 STAR = "*"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RenamingRule:
     """One rule: names that match `old` become `new`.
 

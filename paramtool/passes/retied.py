@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from paramtool.errors import LayoutError, UsageError
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.optimizer import Move, SlotKind, SlotTargets
@@ -23,7 +23,7 @@ from paramtool.model.view import View
 _LISTS = "`inspect --tensors` lists the names"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retied:
     """What becomes of the ties of a checkpoint."""
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from paramtool.errors import plural, some
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry
@@ -17,7 +17,7 @@ from paramtool.passes.dedup.plan import sorted_targets
 from paramtool.passes.stored_once import StoredOnce
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """What happens to the names of the source in a plan."""
 

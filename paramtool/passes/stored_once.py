@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import DECLARED
 from paramtool.model.plan import Target
 from paramtool.model.view import View, contiguous, overlaps
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewTensors:
     """Tensors of an output that are made together of tensors of the source."""
 

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from paramtool.errors import plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View
@@ -104,7 +104,7 @@ class Made:
         return {name: one[0] if isinstance(one, list) else one for name, one in made.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RenamedCheckpoint:
     """A checkpoint with the names that a model has for what is in it."""
 

@@ -23,13 +23,13 @@ from paramtool.commands.output.writers import writer_for
 from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.engine.write.places import check_place
 from paramtool.errors import OutputError, ParamtoolError, PlanError, UsageError, listed, plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.display import Displayed
 
 OPEN_FILES = "/proc/self/fd"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class Saved(Displayed):
     """What `save_model` or `save_file` wrote."""
 

@@ -8,7 +8,7 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.finding import FileLine
 from paramtool.model.rule_ids import BY_ID
 
@@ -25,7 +25,7 @@ class Setting(NamedTuple):
     """Where it says so; None for what holds without a configuration."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """What is asked: of every checkpoint, or of those that match the patterns of one `[[paths]]`."""
 
@@ -50,7 +50,7 @@ class Settings:
         return Settings({**self.said, **other.said}, {**self.severities, **other.severities}, self.patterns, self.place)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Allowance:
     """One `[[allow]]`: findings that are known, and fail nothing until a day."""
 
@@ -76,7 +76,7 @@ class Allowance:
         return f'until {self.until.isoformat()}: "{self.reason}"' if self.until else f'"{self.reason}"'
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Policy:
     """A whole configuration."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paramtool.errors import ParamtoolError, UsageError, exit_code
 from paramtool.findings.report import counts, summary
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.display import Displayed
 from paramtool.model.finding import Finding
 from paramtool.model.rule_ids import BY_NAME
@@ -19,7 +19,7 @@ def code(finding: Finding) -> int:
     return (4 if finding.id == BY_NAME["unsafe"].id else 1) if finding.fails else 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckedFile:
     """One checkpoint, and what was found in it."""
 
@@ -41,7 +41,7 @@ class CheckedFile:
         return exit_code([*map(code, self.findings), self.error.exit_code if self.error else 0])
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class Checked(Displayed):
     """What `check` found."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.commands.check.patterns import belongs, matching, only_model
 from paramtool.errors import MissingFileError, NoSuchFileError, ParamtoolError, UnsafeError, UsageError, printable, some
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 if TYPE_CHECKING:
     from paramtool.formats.folder.weight_names import Weights
@@ -23,7 +23,7 @@ ARRAYS = (".npy", ".npz")
 """The ends of names of arrays, which are weights of few libraries, and measurements of many."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckTarget:
     """A path, or why there is none."""
 

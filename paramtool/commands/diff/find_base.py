@@ -16,7 +16,7 @@ from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
 from paramtool.errors import FIRST, ParamtoolError, or_of
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
 from paramtool.model.display import Displayed
@@ -58,7 +58,7 @@ class BaseCandidate(NamedTuple):
         return self.distance if isfinite(self.distance) else None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class BaseFound(Displayed):
     """The candidates, the nearest first."""
 

@@ -19,13 +19,13 @@ from paramtool.errors import FormatError, LayoutError, UsageError
 from paramtool.formats import hf_config, strict_json
 from paramtool.formats.files import holds
 from paramtool.formats.folder.weight_names import Weights, WeightsName, of_file
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 ADAPTER = "adapter_model"
 """What PEFT calls the weights of an adapter."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DialectFolder:
     """The names and the settings of a folder in a dialect."""
 

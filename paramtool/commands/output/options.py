@@ -16,7 +16,7 @@ from paramtool.commands.progress import Path
 from paramtool.errors import UsageError, refuse_string
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.formats.safetensors.write import ALIGN
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import inflating
 
 __all__ = ["ALIGN", "ObjectOptions", "WriteOptions", "keywords"]
@@ -25,7 +25,7 @@ R = TypeVar("R")
 _NUMBERS = ("max_shard_size", "align", "max_inflated")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class WriteOptions:
     """What every command that writes takes.  UsageError for a value that no output can have."""
 
@@ -65,7 +65,7 @@ class WriteOptions:
         safetensors.check_align(self.align)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ObjectOptions(WriteOptions):
     """The options of commands whose outputs hold objects beside tensors."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Displayed
 from paramtool.model.plan import Plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False)
 class Report(Displayed):
     """What a command did, or would do."""
 
@@ -28,7 +28,7 @@ class Report(Displayed):
     _facts = "`written` and `verified`"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False)
 class CheckpointReport(Report):
     """The report of one input."""
 
@@ -44,7 +44,7 @@ class CheckpointReport(Report):
     """The other files of an input folder that came along, by their names in the output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False)
 class WholeReport(CheckpointReport):
     """The report of an output that holds all tensors of its input, or of one section."""
 

@@ -36,7 +36,7 @@ from paramtool.formats.folder.stems import INDEX, SAME_SUFFIXES, SHARD, STEMS, s
 from paramtool.formats.folder.training_files import is_of_training, is_training_state, optimizer_of
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.folder.weight_sets import COPIES, is_index
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 COPY = "another copy of the weights"
 PACKAGES = ("*.mlpackage", "*.mlmodelc")
@@ -68,7 +68,7 @@ Sets = Mapping[str, list[Weights]]
 """{folder inside, with `/`, or empty for the folder itself: its sets of weights}"""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sidecars:
     """What comes along into an output folder, and what does not."""
 

@@ -31,7 +31,7 @@ from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.object_tree import complete
 from paramtool.formats.output import OutputFile
 from paramtool.formats.safetensors import write as safetensors
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.plan import Plan, check_made
 from paramtool.model.view import View
@@ -61,7 +61,7 @@ NEEDED = ("numpy", "ml_dtypes")
 """What writing and proving import: a signal inside such an import can end up as any error, or pass unseen."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Work:
     """A plan with everything that carrying it out needs; UnsafeError where it makes more bytes than is allowed."""
 
@@ -264,7 +264,7 @@ def carry_out(output: Gathered, works: Sequence[Writable], options: WriteOptions
     return [replace(done[0], notes=tuple(staged.notes)), *done[1:]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written:
     """What carrying out a plan came to, beside its output."""
 

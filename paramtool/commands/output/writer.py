@@ -15,7 +15,7 @@ from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.object_tree import is_flat
 from paramtool.formats.output import OutputFile, refuse_tensors
 from paramtool.formats.table import Format, Holds
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target
@@ -25,7 +25,7 @@ from paramtool.passes.objects_differ import marks
 from paramtool.passes.separate import parted, separate
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Keeping:
     """What becomes of objects that the output cannot hold as they are."""
 
@@ -37,7 +37,7 @@ class Keeping:
     """Refuse to leave anything out."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fitted:
     """A plan that one format holds."""
 
@@ -80,7 +80,7 @@ def whole(links: bool, tree_of: Callable[[Plan, Checkpoint], objects.Node | None
     return hold
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Writer:
     """How one format is written."""
 

@@ -20,12 +20,12 @@ from paramtool.drawing.document import MADE_BY, PageSection, page
 from paramtool.drawing.markup import Markup, joined, tag
 from paramtool.errors import OutputError, all_of, plural
 from paramtool.formats.files import watching
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.display import Displayed, size
 from paramtool.model.inflating import limiting
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class PageReport(Displayed):
     """The page that was written."""
 

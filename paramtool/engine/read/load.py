@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError, some
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Compound, Value
 from paramtool.model.dtype import DType
@@ -23,7 +23,7 @@ ALIGNMENT = 16
 """A buffer begins on a multiple of the largest element, so that windows stay aligned in it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadBuffer:
     """The buffer of one alias set: `nbytes` bytes, and the windows of the names on them."""
 

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.read.elements import converted
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.dtype import DType
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ PIECE = 1 << 16
 """How many numbers are counted at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Losses:
     """What casting a tensor did to its elements."""
 

@@ -15,7 +15,7 @@ from paramtool.errors import leading, some
 from paramtool.formats.dcp.metadata import Place
 from paramtool.formats.dcp.tree import with_numbers
 from paramtool.formats.torch.write_objects import ATTRIBUTED
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.objects import (
     EMPTY,
     Again,
@@ -33,7 +33,7 @@ MANY = 3
 """The most places that a line for people names."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlatTree:
     """A tree, taken apart."""
 

@@ -23,7 +23,7 @@ from paramtool.formats.files import read_bytes
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, load
 from paramtool.formats.pickle.values import Instance, Use
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, dtype_of, inert
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.paths import named_beside
 from paramtool.model.storage import SourceFile
@@ -51,7 +51,7 @@ Place = tuple[str | int, ...]
 """The keys, and numbers in lists, that lead to a value."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedPiece:
     """Some bytes of a file in the folder: one archive of torch.save."""
 
@@ -60,7 +60,7 @@ class SavedPiece:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedChunk:
     """A box of a tensor, and where it is."""
 
@@ -69,7 +69,7 @@ class SavedChunk:
     piece: SavedPiece
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedTensor:
     """A tensor as it was before it was split among ranks."""
 
@@ -78,7 +78,7 @@ class SavedTensor:
     chunks: tuple[SavedChunk, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedState:
     """What `.metadata` says."""
 

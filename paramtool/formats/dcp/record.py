@@ -20,7 +20,7 @@ from paramtool.formats.dcp.metadata import RECORD, Place, is_place
 from paramtool.formats.record import facts
 from paramtool.formats.record.damage import reading
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import DECLARED, Checkpoint, Link
 from paramtool.model.plan import Plan
 
@@ -43,7 +43,7 @@ def encode(plan: Plan, empty: Sequence[tuple[int, Place]] = ()) -> str:
     return facts.encode(plan, own)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadRecord:
     """What a record says, as far as it can be told without the tensors."""
 

@@ -17,7 +17,7 @@ import re
 
 from paramtool.errors import FormatError, some
 from paramtool.formats.files import unreadable
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 MODEL = r"mp_rank_(?P<model>\d+)_model_states\.pt"
 SLICED = r"zero_pp_rank_(?P<rank>\d+)_mp_rank_(?P<model>\d+)_model_states\.pt"
@@ -30,7 +30,7 @@ MAX_TAG = 256
 _SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankFiles:
     """The files of one folder."""
 

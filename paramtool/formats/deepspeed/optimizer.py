@@ -20,7 +20,7 @@ from paramtool.formats.deepspeed.joined import piece
 from paramtool.formats.deepspeed.states import OPTIMIZER, OptimizerStates, vector
 from paramtool.formats.deepspeed.values import Findings, child, tensor, wholes
 from paramtool.formats.joined import FolderTensors
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import (
     Key,
@@ -45,7 +45,7 @@ State = Map[str, Map[str, Node]]
 """{parameter: {slot: what is kept}}"""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlatGroups:
     """The parameters of each flat group, and the states of all ranks."""
 

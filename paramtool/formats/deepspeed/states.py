@@ -31,7 +31,7 @@ from paramtool.formats.deepspeed.values import (
     wholes,
 )
 from paramtool.formats.torch import read as torch_read
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Unknown
 from paramtool.model.objects import Key, Leaf, Mapping, Node
 from paramtool.model.view import MAX_AXES, View
@@ -46,7 +46,7 @@ LAYOUT = (
 """What says how ranks share the state, and nothing of the state itself; and the version, as in the model states."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelStates:
     """The model states of a rank."""
 
@@ -62,7 +62,7 @@ class ModelStates:
     """{name that the file does not store: the name that holds its data}."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OptimizerStates:
     """The optimizer states of a rank."""
 

@@ -26,13 +26,13 @@ from paramtool.formats.deepspeed.names import LATEST, latest
 from paramtool.formats.files import noted
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.table import suffixes
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 
 Read = Callable[[str], Checkpoint]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Root:
     """A kind of folder."""
 

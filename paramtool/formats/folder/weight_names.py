@@ -30,7 +30,7 @@ import re
 from typing import TYPE_CHECKING
 
 from paramtool.formats.table import SUFFIXES
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ _MAX_STEM_NBYTES = 180
 """File systems allow 255 bytes for a name; the rest is for numbers and suffixes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WeightsName:
     """The names of the weights in an output folder.  The stem may begin with folders, separated by `/`."""
 
@@ -117,7 +117,7 @@ Pair = tuple[str, str]
 """The names of two tensors, in a set and in its copy, whose bytes must be the same if it is a copy."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WeightsCopy:
     """A set of weights with the names, shapes, dtypes and first bytes of another, or another form of the model."""
 
@@ -127,7 +127,7 @@ class WeightsCopy:
     """Empty where no name is in common: it may be the same model for another framework."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Weights:
     """One set of weights of a folder, or a file that was named itself."""
 

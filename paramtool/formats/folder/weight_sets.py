@@ -41,7 +41,7 @@ from paramtool.formats.folder.weight_names import (
 )
 from paramtool.formats.table import suffixes
 from paramtool.formats.tensorflow import names as bundles
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 
 COPIES = ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*.mlpackage")
@@ -277,7 +277,7 @@ def _shards(path: str) -> set[str]:
 # --- comparing -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Grouped:
     """The sets of a folder, each with its copies."""
 

@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import Any
 
 from paramtool.formats import strict_json
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Unknown
 
 VERSION = "keras_version"
@@ -27,7 +27,7 @@ OWN = ("keras", "tf_keras", "tensorflow")
 """Packages whose classes are Keras' own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layer:
     """A layer of a configuration."""
 
@@ -49,7 +49,7 @@ class Layer:
         return str(self.config.get("name", ""))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KerasConfig:
     """The configuration of a model."""
 

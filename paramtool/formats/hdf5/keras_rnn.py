@@ -26,7 +26,7 @@ from typing import NamedTuple
 from paramtool.errors import some
 from paramtool.formats.hdf5.keras_config import BACKWARD, KerasConfig, Layer
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Entry, Module
 from paramtool.model.view import View
 
@@ -51,7 +51,7 @@ MERGES = {"concat": "concat", "sum": "sum", "mul": "mul", "ave": "ave", None: "n
 """{merge_mode: its word}."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Proven:
     """What the shapes of a cell prove."""
 

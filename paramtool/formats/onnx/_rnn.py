@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from paramtool.errors import plural
 from paramtool.formats.protobuf import Message, Reader
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Module
 
 INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
@@ -44,7 +44,7 @@ ACTIVATIONS: dict[str, tuple[str, tuple[float | None, ...]]] = {
 """{name in lower case: (word of a spec, default alpha and beta)}; the numbers are from the operators' documentation."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Node:
     """A recurrent node, with the parts that are used."""
 

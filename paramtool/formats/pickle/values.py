@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.objects import STREAM
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PREVIEW_WIDTH = 80
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PickleLimits:
     """The resources that one pickle may use before it counts as a bomb."""
 
@@ -153,7 +153,7 @@ MAX_VALUE_NBYTES = 16 << 20
 """The longest bytes and texts outside of arrays that are read."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Use:
     """An unknown name and the strongest thing the pickle does with it."""
 
@@ -163,7 +163,7 @@ class Use:
     """A short safe preview of the first call's arguments, at most 80 characters; empty if not called."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Result:
     """The result of running one pickle."""
 

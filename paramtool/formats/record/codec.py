@@ -24,7 +24,7 @@ from paramtool.formats.record import checks as record_checks
 from paramtool.formats.record import layouts
 from paramtool.formats.record.damage import DAMAGE
 from paramtool.formats.record.entries import named, recorded, whole_numbers, window_on, wrong
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias, Derived
 from paramtool.model.checkpoint import BY_CONFIG, Entry, Link
 from paramtool.model.dtype import DTYPES, is_widened
@@ -149,7 +149,7 @@ def _said(evidence: str) -> str:
     return "declared" if evidence == BY_CONFIG else evidence
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Names:
     """The names that a record or flat pairs define, from the tensors that a file stores."""
 

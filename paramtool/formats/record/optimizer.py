@@ -12,13 +12,13 @@ import json
 from collections.abc import Iterable, Mapping
 
 from paramtool.formats.record.damage import HINT, reading, versioned
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 KEY = "paramtool.optimizer"
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordedNames:
     """The names of the entries of one optimizer."""
 

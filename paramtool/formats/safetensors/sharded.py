@@ -23,7 +23,7 @@ from paramtool.formats.record.damage import DAMAGE
 from paramtool.formats.record.entries import in_order
 from paramtool.formats.safetensors.index import TOTAL_SIZE, plain_names, read_record
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.objects import EMPTY, Node
@@ -216,7 +216,7 @@ def _only_tensors(tree: objects.Mapping) -> bool:
 # the weight_map: shards of other checkpoints, linked into the folder.
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Said:
     """An index that holds the whole record of its shards."""
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from paramtool.formats.pickle.numpy_values import DTYPE, SPELLINGS
 from paramtool.formats.torch.globals import KNOWN, LAYOUT
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.objects import (
     STREAM,
     Array,
@@ -45,7 +45,7 @@ FACTORIES = frozenset(f"builtins.{name}" for name in ("list", "dict", "int", "se
 Args = tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClassForm:
     """How objects of one class are pickled, and their arguments and attributes."""
 

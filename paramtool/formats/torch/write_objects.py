@@ -24,7 +24,7 @@ from paramtool.formats.torch._classes import (
     unfit,
 )
 from paramtool.formats.torch.names import Path, names_of
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.checkpoint import unescaped_name
 from paramtool.model.nested import flat
 from paramtool.model.objects import (
@@ -63,7 +63,7 @@ _PLAINLY = {DEFAULTDICT: "dict", DEQUE: "list", FROZENSET: "list"}
 """Containers, and what holds the same items plainly."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class How:
     """How objects are handled that cannot be written unchanged."""
 
@@ -75,7 +75,7 @@ class How:
     """What only a call could make: always left out."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FittedTree:
     """What a torch file holds of a plan's tree."""
 

@@ -18,7 +18,7 @@ from math import isfinite
 
 from paramtool.errors import ParamtoolError
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Entry, NoData, Unreadable
@@ -32,7 +32,7 @@ from paramtool.passes.config_ties.patterns import tied_advice
 from paramtool.passes.select import compiled
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Through:
     """A name that only the file's alias record provides: its bytes are stored under another name."""
 
@@ -43,7 +43,7 @@ class Through:
     """Its relation to the owner: `same`, `slice`, `transpose`, `view`, `overlap`; calculated: `cast`, `constant`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Filled:
     """A name that the file lacks but that gets a value: the variant ties it to a name that the file has."""
 
@@ -51,7 +51,7 @@ class Filled:
     by: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShapeClash:
     """A name that has one shape in the file and another in the variant."""
 
@@ -60,7 +60,7 @@ class ShapeClash:
     wanted: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TypeClash:
     """A name whose dtype or kind in the file does not fit the dtype or kind that the variant has."""
 
@@ -69,7 +69,7 @@ class TypeClash:
     wanted: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowClash:
     """A name with the variant's shape whose rows follow each other otherwise, by what the file says of them."""
 
@@ -79,7 +79,7 @@ class RowClash:
     wanted: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Apart:
     """Two names that the variant ties and that have different values in the file."""
 
@@ -94,7 +94,7 @@ class Apart:
         return self.difference if self.difference is None or isfinite(self.difference) else "infinity"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """What keeps a variant from loading a checkpoint, and which names are filled or unused."""
 

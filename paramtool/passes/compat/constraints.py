@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Entry
 from paramtool.model.view import View, overlaps
 from paramtool.passes.compat.wanted import Wanted, covers, plain_window
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TieQuestion:
     """Whether two names that the variant ties hold one value in the file."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.checkpoint import PENDING, SHARDED, Checkpoint, Compound, NoData, Unreadable, Value
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View, contiguous
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """One name that a variant wants."""
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import inf
 
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Ordered
 from paramtool.model.config import SIDES, Config, version
@@ -43,7 +43,7 @@ BROKEN = {"diverged", "shared-though-denied"}
 """Results in which the file contradicts its config."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Declared:
     """One tie: what the config says about it, and how the file stores it."""
 

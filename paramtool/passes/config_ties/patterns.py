@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from paramtool.errors import some
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 EMBEDDINGS = (
     "shared.weight", "embed_tokens.weight", "wte.weight", "word_embeddings.weight", "word_embedding.weight",
@@ -43,7 +43,7 @@ OTHER_SENSES = ("vision", "vision_model", "visual", "image", "audio", "audio_mod
 """Modules with embeddings of something other than text."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NamedTie:
     """Names of a file that a model can tie; the first is the one that the others are tied to.
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.plan import Target
 from paramtool.model.view import View
@@ -43,7 +43,7 @@ class Held(NamedTuple):
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unit:
     """A tensor that is written once for several inputs."""
 
@@ -120,7 +120,7 @@ def with_other_names(found: Iterable[Unit], min_nbytes: int) -> list[list[Unit]]
     return [group for group in groups.values() if len({unit.name for unit in group}) > 1]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SharedByRecord:
     """The units that are shared through alias records alone."""
 
@@ -166,7 +166,7 @@ def with_owners(graph: AliasGraph, moved: Mapping[str, str]) -> AliasGraph:
 # --- shards ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnitGroup:
     """Units with the same users and the same inputs that use them under other names."""
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paramtool.layouts.extras import EXTRAS, REFUSED
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import conventions
 from paramtool.model.checkpoint import Checkpoint, LayerPart
 from paramtool.model.dtype import DType, is_widened
@@ -25,7 +25,7 @@ WIDER = {
 """{dtype of one byte: those that hold each of its values exactly}."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerTensor:
     """One tensor of a layer."""
 
@@ -37,7 +37,7 @@ class LayerTensor:
     said: LayerPart | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlainLayer:
     """The tensors of a layer that is not recurrent, in the order of the file."""
 
@@ -69,7 +69,7 @@ class Turn(NamedTuple):
         return " ".join(two if word == axis else word for word in text.split())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Filling:
     """One tensor of the model and what it is filled from."""
 

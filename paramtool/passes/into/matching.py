@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.conventions import MADE_BY_KERAS
 
 S = TypeVar("S")
 M = TypeVar("M")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MatchedPair(Generic[S, M]):
     """A layer of the source and one of the model that belong together."""
 
@@ -31,7 +31,7 @@ class MatchedPair(Generic[S, M]):
     """`name`, `shape`, `order` or `map`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unsure(Generic[S, M]):
     """Layers that fit each other in several ways."""
 

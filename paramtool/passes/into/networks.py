@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Spec, text, word
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, LayerPart
 from paramtool.model.images import FIRST
 from paramtool.passes.into.layers import Turn
@@ -21,7 +21,7 @@ SIZES = ("kind", "input", "hidden", "layers", "bidirectional", "projection")
 """What of a spec shapes show."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NetworkUnit:
     """A network, or one layer of it."""
 
@@ -38,7 +38,7 @@ class NetworkUnit:
 NetworkPair = MatchedPair[NetworkUnit, NetworkUnit]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FilledNetwork:
     """A network of the model with the values of one of the source."""
 

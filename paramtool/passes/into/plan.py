@@ -12,7 +12,7 @@ from shlex import quote
 from paramtool.errors import LayoutError, UsageError, listed, plural, some
 from paramtool.grouping import grouped
 from paramtool.layouts.networks import Network
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import GRAPH, Checkpoint, LayerPart
 from paramtool.model.conventions import NORMS
 from paramtool.model.images import FIRST, LAST, MIXED
@@ -28,7 +28,7 @@ FORCED = (":transpose", ":as-is")
 """What may follow a pair of `--map`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FilledLayer:
     """A layer of the model, or one tensor, and what it is filled from."""
 
@@ -42,7 +42,7 @@ class FilledLayer:
     _members = "source model kind how tensors=fillings"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Into:
     """What is put into a model."""
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from math import prod
 from typing import Literal, NamedTuple
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.objects import Leaf, Node
 from paramtool.model.optimizer import Slot, SlotKind, StateEntry
 
@@ -206,7 +206,7 @@ _Rule = tuple[_How, tuple[int, ...]]
 """How the shape of a slot follows from its parameter's, and that shape."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExpectedShape:
     """What the slots of an entry say of the shape of its parameter: all of it must hold."""
 

@@ -14,7 +14,7 @@ from operator import mul
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View, contiguous, reshaped
 from paramtool.parts.companions import why_one
@@ -42,7 +42,7 @@ class HeldPiece(NamedTuple):
         return self.names[0]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sources:
     """Where the parts are in the source."""
 

@@ -12,7 +12,7 @@ from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.parts import FusedTensor
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.layout import FusedRow, PartLayout, group
@@ -44,7 +44,7 @@ class Joint(NamedTuple):
     """The parts as separate tensors."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartNames:
     """What parts and fused tensors are called, where not as usual."""
 
@@ -56,7 +56,7 @@ class PartNames:
         return self.given.get(usual, usual)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownParts:
     """What is known of the tensors of a checkpoint beside their names."""
 

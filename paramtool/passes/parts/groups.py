@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.parts.words import APART, BASE, BLOCKS, CHILDREN, LAYER_STACKS, STACKS, TORCH_MHA, WEIGHTS, kind_in
 from paramtool.passes.parts.fused_names import joined
 from paramtool.passes.parts.seen_groups import KnownOfFile, SeenGroup, SeenParts, SeenTower, Shape, ShapeOf
@@ -65,7 +65,7 @@ def _before_packing(shape_of: ShapeOf) -> ShapeOf:
     return of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Counted:
     """The modules of groups that look alike."""
 

@@ -9,11 +9,11 @@ from itertools import chain
 from math import prod
 
 from paramtool.errors import LayoutError, listed, plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.parts.pieces import Stored
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rearranged:
     """The tensors of a source and those of an output that hold the same parts."""
 
@@ -36,7 +36,7 @@ class HandedOver:
         return self._changes.pop()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SortedTensors:
     """What becomes of the tensors of a source."""
 

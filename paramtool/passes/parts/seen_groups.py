@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 Shape = tuple[int, ...]
 ShapeOf = Callable[[str], Shape]
@@ -14,7 +14,7 @@ ROWS_OF = "rows of "
 """How the reason begins why a layout fits that one of several dialects has."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FittingLayout:
     """A layout that a fused tensor could have by its shape."""
 
@@ -24,7 +24,7 @@ class FittingLayout:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SeenGroup:
     """Groups of one kind and of the same names, in all layers of a tower."""
 
@@ -64,7 +64,7 @@ class SeenGroup:
         return f"config.json of a known model type, or --layout LAYOUT{spec}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SeenTower:
     """One stack of layers: a model may have one of text and one of images."""
 
@@ -75,7 +75,7 @@ class SeenTower:
     groups: tuple[SeenGroup, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SeenParts:
     """What a checkpoint has of attention, gated MLPs and experts."""
 
@@ -91,7 +91,7 @@ class SeenParts:
             yield from tower.groups
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownOfFile:
     """What is known beside names and shapes."""
 

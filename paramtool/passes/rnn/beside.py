@@ -19,7 +19,7 @@ from paramtool.layouts.extras import EXTRAS, HARMLESS, TAKEN, Extra
 from paramtool.layouts.homes import homes, is_at_home
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network, named, network_if_any
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.view import View, overlaps
 
@@ -38,7 +38,7 @@ SHOWN = 8
 # --- weights under other names ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unwrapped:
     """A checkpoint whose raw weights have the names under which a network reads them."""
 

@@ -9,7 +9,7 @@ from paramtool import layouts
 from paramtool.layouts.evidence import evidence
 from paramtool.layouts.networks import modules, network_if_any
 from paramtool.layouts.spec import Spec
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Ordered
 from paramtool.model.view import StorageId, View
@@ -20,7 +20,7 @@ BUFFER = "cudnn"
 PARTS = "torch"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FusedNetwork:
     """A recurrent network whose tensors are in one storage in the order of a layout."""
 

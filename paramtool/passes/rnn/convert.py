@@ -19,7 +19,7 @@ from paramtool.layouts import evidence
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, Option, Place, TensorRule, refusals, stored
 from paramtool.layouts.networks import Network, as_stored, squeezed
 from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec, usual, word
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.dtype import DType
 from paramtool.model.optimizer import SlotKind
 from paramtool.model.plan import Copy, Requirement, Target
@@ -74,7 +74,7 @@ def kept_off(at: str, name: str) -> float | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """What a conversion does besides moving bytes, for people and for the record."""
 
@@ -84,7 +84,7 @@ class Change:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Converted:
     """One network in its new layout."""
 
@@ -153,7 +153,7 @@ class Converted:
         return self.parent is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _CellSource:
     """The value of a cell: sign * window + shift."""
 

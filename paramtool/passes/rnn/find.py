@@ -13,7 +13,7 @@ from paramtool.layouts.layout import Layout
 from paramtool.layouts.lengths import arithmetic
 from paramtool.layouts.networks import Network, modules, named, network, refuse_unsaid, squeezed
 from paramtool.layouts.spec import Facts, merged, parse, whole
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Module, NoData, Unreadable
 from paramtool.model.objects import TensorRef
@@ -23,7 +23,7 @@ from paramtool.passes.rnn.buffers import BUFFER, PARTS, fused_networks
 from paramtool.passes.rnn.convert import kept_off
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NetworkRequest:
     """Which networks the user asks for."""
 
@@ -41,7 +41,7 @@ class NetworkRequest:
     """Take networks of which a fact that must not be assumed was not given, too: see `Network.lacking`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """A network that was found."""
 
@@ -256,7 +256,7 @@ def _family(layout: str | None) -> tuple[list[Layout], dict[str, str]]:
     return layouts.family(name), options
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _PossibleNetwork:
     """A module that could be a network of a layout."""
 

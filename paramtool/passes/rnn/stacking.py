@@ -16,10 +16,10 @@ from paramtool.grouping import grouped
 from paramtool.layouts.layout import LayoutTensor, stored
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Spec
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stack:
     """Modules that become one module, or one module that becomes several, in the order of the layers."""
 

@@ -16,7 +16,7 @@ from shlex import quote
 
 from paramtool.errors import PlanError, UsageError, listed, plural, some
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import quantised
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Entry
@@ -35,7 +35,7 @@ MANY = 6
 """The most names that are listed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Typed:
     """A plan with the types that were asked for."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool.errors import PlanError, listed, plural
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import quantised
 from paramtool.model.checkpoint import Entry
 from paramtool.model.dtype import DTYPES, DType
@@ -29,7 +29,7 @@ INPUTS = "input_scale"
 """The scale of a module's inputs, which only a module with such a weight has; those of outputs and of caches stay."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scaled:
     """The codes of a weight, and their scales."""
 

@@ -14,7 +14,7 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 
 from paramtool.errors import UsageError
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.dtype import DTYPES, DType
 
 TARGETS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
@@ -24,7 +24,7 @@ SHORT = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "flo
 """What people also call them, for hints."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TypeRule:
     """One rule; without a pattern it is for every floating point tensor of the model."""
 
@@ -39,7 +39,7 @@ class TypeRule:
         return matches(self.pattern, name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TypeRules:
     """All that is asked of types."""
 
