@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from paramtool.errors import some
-from paramtool.model.objects import Mapping, Node, map_children, walk
+from paramtool.model.objects import Mapping, Node, map_children, swap, tensor_names, walk, word
 
 ATTRIBUTE = "_metadata"
 MANY = 5
@@ -30,11 +30,13 @@ def versions_of(tree: Node, prefix: str = "", short: Callable[[str], str] = str)
     return replace(found, items=tuple((short(name.removeprefix(prefix)).removesuffix("."), one) for name, one in names))
 
 
-def moved_versions(versions: Mapping, names: Iterable[tuple[str, str]]) -> tuple[Mapping, list[str]]:
-    """The versions of modules under new names, and the modules whose tensors did not move together, which have none.
+def moved_versions(
+    versions: Mapping, names: Iterable[tuple[str, str]], stay: bool = False
+) -> tuple[Mapping, list[str]]:
+    """The versions of modules under new names, and the modules whose tensors did not move together.
 
-    `names` are (new name, old name).  A module without tensors of its own goes where most of those below it go; one
-    without any follows the module that it is in.
+    These have none, or with `stay` those that they had.  `names` are (new name, old name).  A module without tensors of
+    its own goes where most of those below it go; one without any follows the module that it is in.
 
     >>> held = Mapping("dict", (("", 1), ("bn", 2), ("bn.act", 1), ("fc", 1)))
     >>> names = [("net.norm.weight", "bn.weight"), ("net.norm.bias", "bn.bias"), ("fc.weight", "fc.weight")]
@@ -62,10 +64,27 @@ def moved_versions(versions: Mapping, names: Iterable[tuple[str, str]]) -> tuple
         found = set.intersection(*fit) if fit else {f"{one}.{word}".lstrip(".") for one in places.get(up, ())}
         if fit and not own:
             found = {one for one, _ in Counter(place for those in fit for place in those).most_common(1)}
-        places[at] = [at] if at in found else sorted(found)
-        lost += [at] * bool(fit and not places[at])
+        lost += [at] * bool(fit and not found)
+        places[at] = [at] if at in found or (stay and not found) else sorted(found)
     moved = {new: one for key, one in versions.items for new in places[f"{key!s}"]}
     return replace(versions, items=tuple(moved.items())), lost
+
+
+def exchanged(tree: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
+    """`objects.swap` of a tree; modules whose tensors move together have their versions where these are."""
+
+    def moved(node: Node, at: str) -> Node:
+        if not isinstance(node, Mapping):
+            return node
+        node = replace(node, items=tuple((key, moved(child, f"{at}{word(key)}.")) for key, child in node.items))
+        if not isinstance(versions := next(_versions(replace(node, items=())), None), Mapping):
+            return node
+        pairs = ((new, old) for old in tensor_names(node) for new in swaps.get(old, (old,)))
+        new, _ = moved_versions(versions, ((new.removeprefix(at), old.removeprefix(at)) for new, old in pairs), True)
+        attributes = node.attributes and map_children(node.attributes, lambda one: new if one is versions else one)
+        return replace(node, attributes=attributes)
+
+    return swap(moved(tree, ""), swaps)
 
 
 def lost_versions(tree: Node) -> Iterator[str]:

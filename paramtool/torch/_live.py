@@ -77,15 +77,15 @@ def described(tensors: Mapping[str, torch.Tensor]) -> Checkpoint:
             continue
         number = ids.setdefault(place(tensor), len(ids))
         sizes[number] = tensor.untyped_storage().nbytes()
-        view = View(number, dtype_of(tensor), int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()))
-        entries[name] = Entry(view)
+        dtype, offset = dtype_of(tensor.dtype), int(tensor.storage_offset())
+        entries[name] = Entry(View(number, dtype, offset, tuple(tensor.shape), tuple(tensor.stride())))
     storages = {n: Storage(n, size, ByteRange("", 0, size)) for n, size in sizes.items()}
     return Checkpoint("model", (SourceFile("model", 0, 0),), storages, entries)
 
 
-def dtype_of(tensor: torch.Tensor) -> DType:
-    """The type of a tensor's elements."""
-    return DTYPES[str(tensor.dtype).removeprefix("torch.")]
+def dtype_of(dtype: torch.dtype) -> DType:
+    """What a type of torch is here."""
+    return DTYPES[str(dtype).removeprefix("torch.")]
 
 
 def without_values(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -19,18 +19,19 @@ from paramtool.engine.compare.difference import format_difference
 from paramtool.engine.read.source import Source
 from paramtool.errors import ModelError, TieError, UsageError, listed, plural, some
 from paramtool.formats.files import is_folder
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.config import reading
 from paramtool.model.display import Displayed
-from paramtool.model.dtype import DTYPES, DType
+from paramtool.model.dtype import DType
 from paramtool.model.objects import is_extra_state
 from paramtool.model.view import View
 from paramtool.passes.compat.wanted import wanted_by
 from paramtool.passes.dedup.plan import ranks_hint
-from paramtool.torch._asking import ask, held_of, judged
-from paramtool.torch._live import described, is_plain, place, refuse_unfit, tensors_of
-from paramtool.torch._protocol import Watch, state_of
+from paramtool.torch._asking import ask, judged
+from paramtool.torch._live import described, dtype_of, is_plain, place, refuse_unfit, tensors_of
+from paramtool.torch._protocol import Tensors, Watch, given_of, held_of, put_in
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
 from paramtool.torch.tensors import batches, window
 
@@ -96,7 +97,8 @@ def load_model(
     on a copy of the model without memory.  Where that does not show, names and shapes are found wrong only while
     the model is loaded, and the error names the tensors that changed before.  Objects are made where they are data:
     of the standard library, arrays, tensors of torch, and what this process lets `torch.load(weights_only=True)` make,
-    such as torchao's tensors where torchao was imported.
+    such as torchao's tensors where torchao was imported.  A model with a `load_state_dict` of its own is given what
+    torch.load gives, of the section `only` or of the whole file, where it takes that: also dicts in dicts, or a list.
 
     `prefix` is what the file calls the model: `encoder` takes `encoder.weight` as `weight`, and nothing outside.  The
     `_orig_mod.` of torch.compile inside a name is found by itself, on either side.
@@ -137,7 +139,7 @@ def load_model(
             for _, view in taken.windows():
                 source.prove_later(int(view.storage))  # beside what is judged
         asked = ask(model, tensors, held, source)
-        new = renewed(tensors, asked.types, assign, device, dtype)
+        new = renewed(tensors, asked.types(), assign, device, dtype)
         wanted = wanted_by(described({**tensors, **new}))
         verdict, questions = judged(wanted, held, whole, asked)
         if not asked.own or asked.is_unknown:
@@ -145,7 +147,7 @@ def load_model(
         if pinned is not None and not pinned.content_only:
             tied: dict[object, str] = {}
             lines = []
-            for name, one in wanted_by(held.part).items():
+            for name, one in wanted_by(asked.seen).items():
                 if name in wanted and one.view is not None and one.view.numel:
                     first = tied.setdefault((one.alias_set, one.view), name)
                     if wanted[name].alias_set != wanted[first].alias_set:
@@ -220,8 +222,7 @@ def load_model(
             )
 
         # torch puts the values in
-        things = held.things if asked.own else {}
-        state, _ = state_of(source, held.stored(None if asked.own else tensors), things, held.versions, asked.lent)
+        given = given_of(source, held, asked.lent, None if asked.own else tensors)
         old = {name: tensors[name] for name in new} if asked.own else {}
         for name, fresh in new.items():  # whose values the state dict lacks, or the model's code may leave as they are
             if tensors[name].is_meta and name in verdict.lacks and not asked.is_unknown:
@@ -229,14 +230,14 @@ def load_model(
                     f"{name!r} is on the meta device, and the file holds only names that fill a part of it",
                     hint="model.to_empty(device='cpu') gives it memory",
                 )
-            if asked.own or name not in state:
+            if asked.own or name not in given.tensors:
                 fresh.detach().zero_() if tensors[name].is_meta else fresh.detach().copy_(tensors[name])
         install(model, tensors, new)
         tensors.update(new)  # what is replaced goes at once
-        watch = Watch(state)
+        watch = Watch(given)
         try:
             with watch:
-                missing, unexpected = model.load_state_dict(state, strict=False) or ((), ())
+                missing, unexpected = put_in(model, given.state)
         except Exception as error:
             install(model, tensors, old)
             written = [name for name, tensor in {**tensors, **old}.items() if place(tensor) in watch.written]
@@ -244,10 +245,11 @@ def load_model(
                 f"{where}: {type(model).__name__} raised {type(error).__name__} while it was loaded: {error!s:.1000}",
                 hint=f"it changed before that: {some(written, 8)}" if written else "no change before that was seen",
             ) from error
-        filled = {to.untyped_storage().data_ptr() for to, _ in watch.copied if is_plain(to)}
+        del given
+        filled = {place(to) for to, _ in watch.copied}
         install(model, new, {
             name: tensor for name, tensor in old.items()
-            if (tensor.is_meta and new[name].untyped_storage().data_ptr() not in filled and not new[name].any())
+            if (tensor.is_meta and place(new[name]) not in filled and not new[name].any())
             or (asked.is_unknown and name in missing and place(new[name]) not in watch.written)
         })  # fmt: skip
         for made, taken in held.named.sources_of():
@@ -269,7 +271,7 @@ def load_model(
                 hint="strict=False takes that",
             )
     left = (name for name in (unexpected if asked.own else held.things) if is_extra_state(name))
-    ignored = (name for name in watch.ignored(state) if name not in unexpected)
+    ignored = (name for name in watch.ignored() if name not in unexpected)
     both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
     on_meta = tuple(name for name, tensor in both if tensor.is_meta)
     return Loaded(lacks, tuple(dict.fromkeys((*unused, *left, *ignored))), held.chosen, on_meta)
@@ -284,7 +286,6 @@ def load_model(
 
 ALIGNMENT = 16
 """The largest element: windows that begin on their elements still do behind a start that is a multiple of it."""
-Tensors = Mapping[str, torch.Tensor]
 Views = dict[str, View]
 Types = dict[str, DType]
 
@@ -302,63 +303,51 @@ def renewed(
     their types in the file, if these are known.  ModelError where a tensor cannot be replaced.
     """
     old = {name: tensor for name, tensor in tensors.items() if assign or tensor.is_meta}
-
-    def is_filled(one: torch.Tensor) -> bool:
-        """Whether a tensor that only its library can make anew can stay, and takes the values of another."""
-        return not one.is_meta and dtype is None and device is None
-
-    if strange := [n for n, one in old.items() if n in found and not is_plain(one) and not is_filled(one)]:
-        raise ModelError(
-            f"{strange[0]!r} is a {type(old[strange[0]]).__name__}, which only its library can make anew",
-            hint="load without assign into a model that has memory",
-        )
     plain = {name: tensor for name, tensor in old.items() if is_plain(tensor)}
+    for name, one in old.items():
+        keeps_place = not one.is_meta and dtype is None and device is None  # and takes the values of another
+        if name in found and name not in plain and not keeps_place:
+            raise ModelError(
+                f"{name!r} is a {type(one).__name__}, which only its library can make anew",
+                hint="load without assign into a model that has memory",
+            )
     checkpoint = described(plain)
     windows, members = checkpoint.views(), alias.build(checkpoint).names
-    alias_sets: dict[str, list[str]] = {}
-    storages: dict[object, list[str]] = {}
-    for name in plain:
-        alias_sets.setdefault(members[name].alias_set, []).append(name)
-        storages.setdefault(windows[name].storage, []).append(name)
-    types: Types = {}
-    for names in alias_sets.values():
-        chosen: dict[torch.dtype, torch.dtype] = {}
-        for name in sorted(names, key=lambda name: name not in found):  # the first that the file holds decides
-            kept, there = plain[name].dtype, found.get(name) or plain[name].dtype
-            kinds = {(one.is_floating_point, one.is_complex, one == torch.bool) for one in (kept, there)}
-            kept = there if assign and len(kinds) == 1 else kept
-            kept = dtype if dtype is not None and kept.is_floating_point else kept
-            chosen.setdefault(plain[name].dtype, kept)
-        types |= {name: DTYPES[str(chosen[plain[name].dtype]).removeprefix("torch.")] for name in names}
-    together: list[Views] = []
-    for names in storages.values():
-        moved = _moved({name: windows[name] for name in names}, types)
-        if moved and all(name in found for name in names):
-            together.append(moved)
-            continue
-        for part in dict.fromkeys(members[name].alias_set for name in names):
-            if any(name in found for name in alias_sets[part]):
-                moved = _moved({name: windows[name] for name in alias_sets[part]}, types)
-                if not moved:
-                    text = ", ".join(map(repr, alias_sets[part]))
-                    raise ModelError(f"{text}: share memory as different types, which cannot change apart")
-                together.append(moved)
     new: dict[str, torch.Tensor] = {}
-    for moved in together:
-        first = tensors[next(iter(moved))]
-        nbytes = max(view.byte_stop for view in moved.values())
-        place = device or (torch.device("cpu") if first.is_meta else first.device)
-        buffer = torch.empty(nbytes, dtype=torch.uint8, device=place)
-        made: dict[int, torch.Tensor] = {}
-        for name, view in moved.items():  # a parameter with several names stays one
-            before = tensors[name]
-            if id(before) not in made:
-                values = window(buffer, view)
-                if isinstance(before, nn.Parameter):
-                    values = torch.Tensor._make_subclass(type(before), values, False)
-                    values.__dict__.update(before.__dict__)
-                made[id(before)] = values.requires_grad_(before.requires_grad)
-            new[name] = made[id(before)]
+    for storage in grouped((windows[name].storage, name) for name in plain).values():
+        alias_sets = [*grouped((members[name].alias_set, name) for name in storage).values()]
+        types: Types = {}
+        for names in alias_sets:
+            chosen: Types = {}
+            for name in sorted(names, key=lambda name: name not in found):  # the first that the file holds decides
+                kept, there = plain[name].dtype, found.get(name) or plain[name].dtype
+                kinds = {(one.is_floating_point, one.is_complex, one == torch.bool) for one in (kept, there)}
+                kept = there if assign and len(kinds) == 1 else kept
+                kept = dtype if dtype is not None and kept.is_floating_point else kept
+                chosen.setdefault(windows[name].dtype.name, dtype_of(kept))
+            types |= {name: chosen[windows[name].dtype.name] for name in names}
+        is_one = all(name in found for name in storage) and bool(_moved({n: windows[n] for n in storage}, types))
+        for names in [storage] if is_one else alias_sets:
+            if found.keys().isdisjoint(names):
+                continue
+            moved = _moved({name: windows[name] for name in names}, types)
+            if not moved:
+                text = ", ".join(map(repr, names))
+                raise ModelError(f"{text}: share memory as different types, which cannot change apart")
+            first = tensors[names[0]]
+            nbytes = max(view.byte_stop for view in moved.values())
+            place = device or (torch.device("cpu") if first.is_meta else first.device)
+            buffer = torch.empty(nbytes, dtype=torch.uint8, device=place)
+            made: dict[int, torch.Tensor] = {}
+            for name, view in moved.items():  # a parameter with several names stays one
+                before = tensors[name]
+                if id(before) not in made:
+                    values = window(buffer, view)
+                    if isinstance(before, nn.Parameter):
+                        values = torch.Tensor._make_subclass(type(before), values, False)
+                        values.__dict__.update(before.__dict__)
+                    made[id(before)] = values.requires_grad_(before.requires_grad)
+                new[name] = made[id(before)]
     return new
 
 

@@ -8,16 +8,15 @@ found by trying it: on a copy of the model on the meta device, where a value tha
 from __future__ import annotations
 
 import copy
-import gc
 import io
 import pickle
 import warnings
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
-from dataclasses import field
-from types import CodeType, FunctionType, ModuleType
+from contextlib import suppress
+from dataclasses import field, replace
+from inspect import signature
 from typing import Any
-from weakref import ref
 
 import torch
 from torch import nn
@@ -31,55 +30,162 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import PENDING, SHARDED, Checkpoint, Compound, NoData, Unreadable
 from paramtool.model.objects import Node, map_tensors
+from paramtool.passes import select
 from paramtool.passes.compat.wanted import kind_of
+from paramtool.passes.module_versions import versions_of
 from paramtool.torch._live import is_plain, place
+from paramtool.torch._saved_names import RenamedCheckpoint, renamed, unchanged
 from paramtool.torch.tensors import batches
 
-State = OrderedDict[str, Any]
+Tensors = Mapping[str, torch.Tensor]
 
 
 # --- what a file holds --------------------------------------------------------------------------------------------
 
 
-def inside(things: Mapping[str, Node]) -> set[str]:
-    """The names of tensors that are a part of something else."""
-    return {name for node in things.values() for name in objects.tensor_names(node)}
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What of a file is a model's, by the names that the model has for it."""
+
+    chosen: str
+    """The section that it is; empty for the whole file."""
+    section: Checkpoint
+    """That section, by the file's own names."""
+    prefix: str
+    """What they have before the model's; with its dot, or empty."""
+    as_it_is: Checkpoint
+    """By the names that the file has, without the section and the prefix."""
+    named: RenamedCheckpoint
+    things: Mapping[str, Node] = field(default_factory=dict)
+    """What is no tensor, or holds some."""
+    versions: Node | None = None
+    """The versions of modules."""
+    objects: frozenset[str] = frozenset()
+    """Those of `things` that no tensor is in, beside the tensors of a state dict of torch; without extra state."""
+    tree: Node | None = None
+    """All of it as torch.load gives it, where the model's own `load_state_dict` takes that."""
+
+    @property
+    def part(self) -> Checkpoint:
+        """All tensors."""
+        return self.named.part
+
+    def inside(self) -> set[str]:
+        """The names of tensors that are a part of something else."""
+        return {name for node in self.things.values() for name in objects.tensor_names(node)}
+
+    def stored(self, names: Collection[str] | None = None) -> Checkpoint:
+        """Those that are read as they are; with `names`, no others."""
+        made = self.named.made
+        kept = {n: e for n, e in self.part.entries.items() if n not in made and (names is None or n in names)}
+        return replace(self.part, entries=kept)
 
 
-def state_of(
-    source: Source, part: Checkpoint, things: Mapping[str, Node], versions: Node | None, lent: Collection[str]
-) -> tuple[State, dict[str, str]]:
-    """The state dict of a part of a file, without what only code of others could make: {its name: what that is}.
+def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | None, prefix: str) -> Held:
+    """What of a checkpoint is a model's: a section, the names under a prefix, without what torch.compile put in.
 
-    `things` are what the file holds beside tensors; `lent` as of `batches`.
+    A model with a `load_state_dict` of its own takes all as it is, where it can.
+    """
+    prefix = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
+    given = whole if only is None else select.section(whole, only)
+    if not prefix and _is_own(model, "load_state_dict") and any(objects.tensor_names(given.objects)):
+        held = Held(only or "", given, "", given, unchanged(given), tree=given.objects)
+        if _takes(model, tensors, held):
+            return held
+    chosen = select.section_for(whole, [prefix + name for name in tensors]) if only is None else only
+    section = part = whole if chosen is None else select.section(whole, chosen)
+    tree = part.objects
+    if prefix:
+        part = select.under(part, prefix)
+    new = select.compiled(part.entries, tensors)
+    part = replace(part, entries={new.get(name, name): entry for name, entry in part.entries.items()})
+
+    def renamed_to(name: str) -> str:
+        return new.get(name := name.removeprefix(prefix), name)
+
+    short = select.bare if new else str
+    things = {
+        short(name.removeprefix(prefix)): map_tensors(node, renamed_to)
+        for name, node in objects.objects_in(tree)
+        if name.startswith(prefix)
+    }
+    named = unchanged(part)  # or as from_pretrained does, where that fits better
+    if tensors.keys() - part.entries.keys() and (other := renamed(model, part, tensors)) is not None:
+        named = max(named, other, key=lambda one: len(tensors.keys() & one.part.entries.keys()))
+    versions = versions_of(objects.subtree(tree, prefix[:-1])) or versions_of(tree, prefix, short)
+    is_state = whole.format.startswith("torch") and any(
+        isinstance(one, objects.TensorRef) for _, one in (tree.items if isinstance(tree, objects.Mapping) else ())
+    )
+    beside = (name for name, node in things.items() if is_state and not any(objects.tensor_names(node)))
+    alone = frozenset(name for name in beside if not objects.is_extra_state(name))
+    return Held(chosen or "", section, prefix, part, named, things, versions, alone)
+
+
+def _takes(model: nn.Module, tensors: Tensors, held: Held) -> bool:
+    """Whether a model's own `load_state_dict` takes what torch.load gives, and does something with it.
+
+    Where trying does not show that, it does if its `state_dict` has dicts in it.
+    """
+    with Source(held.part) as source:
+        try:
+            given = given_of(source, held, held.part.entries)
+        except (ValueError, TypeError, KeyError):  # code would make it
+            return False
+    if (answer := tried(model, tensors, given)) is not None:
+        return not answer.error and bool(answer.lent)
+    with suppress(Exception):  # whatever a module's code needs for it
+        state = model.state_dict()
+        return any(isinstance(one, dict) for name, one in state.items() if not objects.is_extra_state(name))
+    return False
+
+
+@dataclass(slots=True)
+class Given:
+    """What `load_state_dict` gets of a file."""
+
+    state: Any
+    tensors: dict[str, torch.Tensor]
+    """Those in it that are no part of something else, by their names in the file."""
+    unmade: dict[str, str]
+    """What only code of others could make, and is lacking: {its name: what that is}."""
+
+
+def given_of(source: Source, held: Held, lent: Collection[str], names: Collection[str] | None = None) -> Given:
+    """The state dict of what a file holds; `lent` as of `batches`, `names` as of `stored`.
+
+    ValueError, TypeError or KeyError where all is taken as it is, and only code of others could make it.
     """
     found: dict[str, Any] = {}
-    strange: dict[str, str] = {}
+    unmade: dict[str, str] = {}
+    part = held.stored(names)
     for batch in batches(source, part, "cpu", lent):
         found |= batch
     source.settle()
     for name, entry in part.entries.items():
         if isinstance(entry.value, (NoData, Unreadable)):
-            strange[name] = kind_of(entry.value)
+            unmade[name] = kind_of(entry.value)
         elif isinstance(entry.value, Compound) and entry.value.kind not in PENDING:
             try:
                 found[name] = _whole(name, entry.value, found)
             except ValueError as error:
-                strange[name] = str(error)
+                unmade[name] = str(error)
         if name in found:
             trains = bool(entry.requires_grad) and (found[name].is_floating_point() or found[name].is_complex())
             is_parameter = entry.kind == "parameter"
             found[name] = nn.Parameter(found[name], trains) if is_parameter else found[name].requires_grad_(trains)
-    parts = inside(things)
-    state: State = OrderedDict((name, found[name]) for name in part.entries if name in found and name not in parts)
-    for name, node in things.items():
+    parts = held.inside()
+    tensors = {name: found[name] for name in part.entries if name in found and name not in parts}
+    if held.tree is not None:
+        return Given(Objects(held.tree, found).load(), tensors, unmade)
+    state: OrderedDict[str, Any] = OrderedDict(tensors)
+    for name, node in held.things.items():
         try:
             state[name] = Objects(node, found).load()
         except (ValueError, TypeError, KeyError) as error:
-            strange[name] = str(error)
-    if versions is not None:
-        state._metadata = Objects(versions, found).load()  # type: ignore[attr-defined]
-    return state, strange
+            unmade[name] = str(error)
+    if held.versions is not None:
+        state._metadata = Objects(held.versions, found).load()  # type: ignore[attr-defined]
+    return Given(state, tensors, unmade)
 
 
 def _whole(name: str, value: Compound, found: Mapping[str, torch.Tensor]) -> Any:
@@ -135,31 +241,50 @@ def safe_classes() -> dict[str, Any]:
 # --- what a model makes of it -------------------------------------------------------------------------------------
 
 
-def has_own_code(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> bool:
+def _is_own(module: nn.Module, name: str) -> bool:
+    """Whether a method of a module is not nn.Module's."""
+    return getattr(getattr(module, name), "__func__", None) is not getattr(nn.Module, name)
+
+
+def has_own_code(model: nn.Module, tensors: Tensors) -> bool:
     """Whether code that is not nn.Module's own has a part in loading a model: of its modules, or of its tensors."""
-
-    def is_own(module: nn.Module, name: str) -> bool:
-        return getattr(getattr(module, name), "__func__", None) is not getattr(nn.Module, name)
-
     return (
-        is_own(model, "load_state_dict")
+        _is_own(model, "load_state_dict")
         or not all(map(is_plain, tensors.values()))
         or any(
             module._load_state_dict_pre_hooks
             or module._load_state_dict_post_hooks
-            or is_own(module, "_load_from_state_dict")
-            or is_own(module, "set_extra_state")
+            or _is_own(module, "_load_from_state_dict")
+            or _is_own(module, "set_extra_state")
             for module in model.modules()
         )
     )
 
 
+def put_in(model: nn.Module, state: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """`load_state_dict`, not strict; one of the model's own may know no `strict`, and say nothing.
+
+    Returns the names that are missing, and those that are left over.
+    """
+    known = signature(model.load_state_dict).parameters.values()
+    is_asked = any(one.name == "strict" or one.kind is one.VAR_KEYWORD for one in known)
+    found: Any = model.load_state_dict(state, **({"strict": False} if is_asked else {}))
+    missing, unexpected = found if isinstance(found, tuple) else ((), ())
+    return tuple(missing), tuple(unexpected)
+
+
 class Watch(TorchFunctionMode):
     """Which tensors of a state dict are copied into which, and which are used at all, while it is on."""
 
-    def __init__(self, state: Mapping[str, Any]) -> None:
+    def __init__(self, given: Given, closed: Collection[object] = ()) -> None:
         super().__init__()
-        self._names = {id(one): name for name, one in state.items() if isinstance(one, torch.Tensor)}
+        of: Any = reductions.StorageWeakRef
+        self._names = {id(one): name for name, one in given.tensors.items()}
+        self._storages = {n: of(one.untyped_storage()) for n, one in given.tensors.items() if is_plain(one)}
+        self._closed = closed
+        """The places of tensors that no function may take."""
+        self.is_stopped = False
+        """Whether one was to take such a tensor."""
         self.copied: list[tuple[torch.Tensor, str]] = []
         """(what was written to, the name of what was copied there: empty if it is none of the state dict)."""
         self.used: set[str] = set()
@@ -167,10 +292,13 @@ class Watch(TorchFunctionMode):
         """The places of what was written to, by whatever function."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given, _ = tree_flatten((args, kwargs))
+        if self._closed and any(isinstance(one, torch.Tensor) and place(one) in self._closed for one in given):
+            self.is_stopped = True
+            raise RuntimeError("not a tensor of the copy")
         found = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
         if name != "__get__" or isinstance(found, torch.Tensor):  # else a shape or type was asked for
-            given, _ = tree_flatten((args, kwargs))
             self.used.update(self._names[id(one)] for one in given if id(one) in self._names)
         if (name.endswith("_") and args and found is args[0]) or name in ("__setitem__", "__set__"):
             self.written.add(place(args[0]))
@@ -178,16 +306,9 @@ class Watch(TorchFunctionMode):
             self.copied.append((args[0], self._names.get(id(args[1]), "")))
         return found
 
-    def ignored(self, state: State) -> list[str]:
-        """Names whose tensors nobody used or kept; `state` is emptied to see it."""
-        of: Any = reductions.StorageWeakRef
-        left = {
-            name: of(state[name].untyped_storage())
-            for name in self._names.values()
-            if name not in self.used and is_plain(state[name])
-        }
-        state.clear()
-        return [name for name, kept in left.items() if kept.expired()]
+    def ignored(self) -> list[str]:
+        """Names whose tensors nobody used or kept; nobody else may hold the state dict any more."""
+        return [name for name, kept in self._storages.items() if name not in self.used and kept.expired()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,35 +317,34 @@ class Answer:
 
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
-    error: str = ""
+    error: str
     """Why torch would not load it, in its words."""
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str]
     """{name of the model: the name whose tensor is copied into it as it is}."""
-    lent: frozenset[str] = frozenset()
+    lent: frozenset[str]
     """Names whose tensors are copied from, and not kept."""
 
 
-def tried(model: nn.Module, tensors: Mapping[str, torch.Tensor], state: State) -> Answer | None:
+def tried(model: nn.Module, tensors: Tensors, given: Given) -> Answer | None:
     """What loading would do, found on a copy of the model without memory; None where that shows nothing.
 
-    The copy shares no tensor with the model.  It shows nothing where a model cannot be copied, where a hook would go on
-    with this model, or where code needs values that a copy has not.
+    The copy shares no tensor with the model, and attributes that a hook changes in the model itself are put back.  It
+    shows nothing where a model cannot be copied, where a hook goes on with the tensors of this model, or where code
+    needs values that a copy has not.
     """
-    if _goes_on_with(model):
-        return None
     try:
-        twin, names = _twin(model, tensors)
+        twin, names, places = _twin(model, tensors)
     except Exception:  # whatever a library's class makes of being copied
         return None
-    watch = Watch(state)
-    error, missing, unexpected = "", (), ()
-    given = OrderedDict(state)
-    given.__dict__.update(copy.deepcopy(state.__dict__))
+    watch = Watch(given, places)
+    kept = [(at, {**at}) for one in model.modules() for at in (vars(one), one._parameters, one._buffers)]
+    error = ""
+    missing: tuple[str, ...] = ()
+    unexpected = missing
     try:
         with warnings.catch_warnings(), watch:
             warnings.simplefilter("ignore")  # that copying to the meta device does nothing
-            found = twin.load_state_dict(given, strict=False)
-        missing, unexpected = map(tuple, found)
+            missing, unexpected = put_in(twin, given.state)
     except RuntimeError as raised:
         error = str(raised)
         known = (torch.Tensor, nn.Parameter, nn.UninitializedParameter, nn.UninitializedBuffer)
@@ -232,6 +352,13 @@ def tried(model: nn.Module, tensors: Mapping[str, torch.Tensor], state: State) -
         if not error.startswith("Error(s) in loading state_dict") or (of_library and "an exception occurred" in error):
             return None
     except Exception:
+        return None
+    finally:  # what a hook did to this model
+        for at, before in kept:
+            for name in at.keys() - before.keys():
+                del at[name]
+            at |= before
+    if watch.is_stopped:
         return None
     sources: dict[str, str] = {}
     for to, source in watch.copied:
@@ -241,53 +368,19 @@ def tried(model: nn.Module, tensors: Mapping[str, torch.Tensor], state: State) -
     return Answer(missing, unexpected, error, sources, frozenset(name for _, name in watch.copied))
 
 
-TAKING = (
-    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "load_state_dict", "_load_from_state_dict",
-    "set_extra_state",
-)  # fmt: skip
-"""Where a module has code for taking a state dict."""
-
-
-def _goes_on_with(model: nn.Module) -> bool:
-    """Whether a model's hooks reach tensors or modules past a function, which copying leaves as it is.
-
-    Functions have cells, defaults and global names; what else holds them is copied with the model.
-    """
-    todo = [(one, 0, False) for module in model.modules() for name, one in vars(module).items() if name in TAKING]
-    seen: set[tuple[int, bool]] = set()
-    for one, depth, is_shared in todo:
-        if is_shared and isinstance(one, (torch.Tensor, nn.Module)):
-            return True
-        known = isinstance(one, (torch.Tensor, nn.Module, type, ModuleType)) or (id(one), is_shared) in seen
-        if known or depth > 10:
-            continue
-        seen.add((id(one), is_shared))
-        held: list[Any] = gc.get_referents(one)
-        if isinstance(one, FunctionType):
-            codes = [one.__code__]
-            for code in codes:
-                codes += (const for const in code.co_consts if isinstance(const, CodeType))
-            used = (one.__globals__.get(name) for code in codes for name in code.co_names)
-            kinds = (torch.Tensor, nn.Module, FunctionType, dict, list, tuple, set)
-            held = [one.__closure__, one.__defaults__, one.__kwdefaults__, vars(one)]
-            held += (value for value in used if isinstance(value, kinds))
-        elif isinstance(one, ref) and is_shared:
-            held = [one()]
-        todo += ((value, depth + 1, is_shared or isinstance(one, FunctionType)) for value in held)
-    return False
-
-
-def _twin(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> tuple[nn.Module, Mapping[int, list[str]]]:
-    """A copy of a model whose tensors are on the meta device, and {id of a tensor of it: names}."""
+def _twin(model: nn.Module, tensors: Tensors) -> tuple[nn.Module, Mapping[int, list[str]], set[object]]:
+    """A copy of a model whose tensors are on the meta device, {id of a tensor of it: names}, and the model's places."""
     held = {id(one) for one in (*model.parameters(), *model.buffers())}
     todo: list[Any] = [vars(module) for module in model.modules()]
     memo: dict[int, Any] = {}
     seen: set[int] = set()
+    places: set[object] = set()
     while todo:  # other tensors, too: torch copies those of inference mode and of a graph only so
         if id(one := todo.pop()) in seen:
             continue
         seen.add(id(one))
         if isinstance(one, torch.Tensor):
+            places |= {place(part) for part in (one, *vars(one).values()) if isinstance(part, torch.Tensor)}
             if (copied := _on_meta(one, memo) if id(one) in held else one.detach().clone()) is not None:
                 memo[id(one)] = copied
         elif isinstance(one, (dict, list, tuple)):
@@ -296,7 +389,7 @@ def _twin(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> tuple[nn.Mod
     names: dict[int, list[str]] = {}
     for name, one in tensors.items():
         names.setdefault(id(memo[id(one)]), []).append(name)
-    return twin, names
+    return twin, names, places
 
 
 def _on_meta(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor | None:

@@ -128,9 +128,7 @@ class RenamedCheckpoint:
         """What makes tensors, each with those that it takes."""
         for made in {id(made): made for made in self.made.values()}.values():
             entries = {name: self.sources.entries[name] for name in made.sources}
-            part = replace(self.sources, entries=entries)
-            storages = {int(view.storage): self.sources.storages[int(view.storage)] for _, view in part.windows()}
-            yield made, replace(part, storages=storages)
+            yield made, replace(self.sources, entries=entries)
 
 
 def unchanged(part: Checkpoint) -> RenamedCheckpoint:
@@ -183,7 +181,7 @@ def renamed(model: nn.Module, part: Checkpoint, own: Collection[str]) -> Renamed
             continue
         for name, tensor in made.items():
             number += 1
-            dtype = dtype_of(tensor)
+            dtype = dtype_of(tensor.dtype)
             nbytes = tensor.numel() * dtype.block_bytes
             storages[number] = Storage(number, nbytes, ByteRange("", 0, nbytes))
             entries[name] = Entry(View(number, dtype, 0, tuple(tensor.shape), tuple(tensor.contiguous().stride())))

@@ -16,8 +16,9 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
 from paramtool.passes.compat.check import TypeClash, Verdict
 from paramtool.passes.compat.constraints import TieQuestion
-from paramtool.torch._asking import ask, held_of, judged
+from paramtool.torch._asking import ask, judged
 from paramtool.torch._live import refuse_unfit, tensors_of
+from paramtool.torch._protocol import held_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers, unchanged
 from paramtool.torch.transformers_models import wanted_from_config
 

@@ -15,6 +15,7 @@ from torch import nn
 
 import paramtool
 import paramtool.torch
+from paramtool.model import objects
 from paramtool.passes.module_versions import versions_of
 
 NAMES = ["m.pt", "m.safetensors", "m.npz", "m.h5", "m.params", "m.msgpack", "m.ckpt", "folder", "dcp"]
@@ -100,10 +101,42 @@ def test_a_whole_training_loses_them_by_name(tmp_path: Path) -> None:
     assert any("'_metadata'" in one for one in paramtool.export(source, tmp_path / "o.pt", all_names=True).left_out)
 
 
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("target", ["torch", "torch.cell"])
 @pytest.mark.parametrize("name", ["m.pt", "m.safetensors", "m.npz"])
-def test_versions_of_renamed_modules_are_named(name: str, tmp_path: Path) -> None:
-    """They keep the names of the source, under which load_state_dict finds none."""
-    torch.save(nn.ModuleDict({"enc": nn.LSTM(2, 3), "bn": nn.BatchNorm1d(3)}).state_dict(), tmp_path / "a.pt")
-    report = paramtool.convert(tmp_path / "a.pt", tmp_path / name, target="torch", rename={"enc": "encoder"})
+def test_versions_of_renamed_modules(name: str, target: str, nested: bool, tmp_path: Path) -> None:
+    """They are those of the new name, or are named where the module became another."""
+    state = nn.ModuleDict({"enc": nn.LSTM(2, 3), "bn": nn.BatchNorm1d(3)}).state_dict()
+    torch.save({"net": state} if nested else state, tmp_path / "a.pt")
+    at = "net." if nested else ""
+    rename = {f"{at}enc": f"{at}rnn"}
+    report = paramtool.convert(tmp_path / "a.pt", tmp_path / name, target=target, rename=rename)
     said = " ".join(report.left_out)
-    assert "_metadata" in said and ("'enc'" in said) == (name != "m.npz"), report
+    tree = paramtool.read(report.output).objects
+    found = versions_of(objects.subtree(tree, "net") if nested else tree)
+    if name == "m.npz":
+        assert "_metadata" in said
+        return
+    assert isinstance(found, objects.Mapping)
+    assert [key for key, _ in found.items] == ["", "rnn" if target == "torch" else "enc", "bn"]
+    assert ("'enc'" in said) == (target != "torch"), report
+
+
+class Gates(nn.LSTM):
+    """Gates in another order since version 2."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state: Any, prefix: str, versions: Any, *rest: Any) -> None:
+        if versions.get("version", 1) < 2:
+            state.update({name: one.flip(0) for name, one in state.items() if name.startswith(prefix)})
+        super()._load_from_state_dict(state, prefix, versions, *rest)
+
+
+def test_a_renamed_module_is_not_taken_for_an_older_one(tmp_path: Path) -> None:
+    net = nn.ModuleDict({"rnn": Gates(2, 3)})
+    torch.save(net.state_dict(), tmp_path / "a.pt")
+    paramtool.convert(tmp_path / "a.pt", tmp_path / "b.pt", target="torch", rename={"rnn": "net.rnn"})
+    other = nn.ModuleDict({"net": nn.ModuleDict({"rnn": Gates(2, 3)})})
+    other.load_state_dict(torch.load(tmp_path / "b.pt"))
+    assert all(torch.equal(one, other.state_dict()[f"net.{name}"]) for name, one in net.state_dict().items())

@@ -209,6 +209,13 @@ class Whole(Base):
         super().load_state_dict({name: one for name, one in state_dict.items() if name != "more"}, strict=strict)
 
 
+class Short(Base):
+    """An override that knows no `strict`."""
+
+    def load_state_dict(self, state_dict: Any) -> None:  # type: ignore[override]
+        super().load_state_dict(state_dict)
+
+
 class Data(Base):
     """Values that are copied from `data` into `data`."""
 
@@ -261,6 +268,70 @@ class TiedHook(StateHook):
         self.head.weight = self.body.weight
 
 
+class Nested(Base):
+    """A state dict of others, and of plain values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: Any = [0]
+
+    def state_dict(self, *args: Any, **more: Any) -> Any:
+        return {"model": super().state_dict(*args, **more), "extra": {"steps": [torch.initial_seed(), (2, "a")]}}
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:  # type: ignore[override]
+        self.steps = state_dict["extra"]["steps"]
+        return super().load_state_dict(state_dict["model"], strict=strict)
+
+
+class NestedNorms(Nested):
+    """The same with parts that have code of their own, and more that is no weight; it knows no `strict`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = convolutions()
+
+    def state_dict(self, *args: Any, **more: Any) -> Any:
+        return {**super().state_dict(*args, **more), "optimizer": {"state": {0: {"step": torch.ones(())}}}}
+
+    def load_state_dict(self, state_dict: Any) -> None:  # type: ignore[override]
+        super().load_state_dict(state_dict)
+
+
+class NestedWithin(Base):
+    """What a training saves of it, its `state_dict` in a section: only loading knows that."""
+
+    def state_dict(self, *args: Any, **more: Any) -> Any:
+        found = super().state_dict(*args, **more)
+        return {"epoch": 3, "weights": found} if not args and not more else found
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:  # type: ignore[override]
+        self.epoch = state_dict.pop("epoch")
+        return super().load_state_dict(state_dict["weights"], strict=strict)
+
+
+class NestedList(Base):
+    """A list, and the parts of a model by numbers."""
+
+    def state_dict(self, *args: Any, **more: Any) -> Any:
+        return [{0: self.body.state_dict(), (1, "scale"): self.scale}]
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:  # type: ignore[override]
+        self.body.load_state_dict(state_dict[0][0], strict=strict)
+        self.scale.data.copy_(state_dict[0][1, "scale"])
+
+
+class NestedValued(Nested):
+    """Code that looks at values of the model, which a copy without memory has not."""
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:  # type: ignore[override]
+        assert not self.scale.isnan().any().item()
+        return super().load_state_dict(state_dict, strict)
+
+
+NESTED = (Nested, NestedNorms, NestedWithin, NestedList, NestedValued)
+"""Models whose state dict is no dict of tensors."""
+
+
 class Doubled(nn.Module):
     """A parametrisation with a parameter of its own."""
 
@@ -303,7 +374,8 @@ def functional() -> nn.Module:
 OF_TORCH: Mapping[str, Callable[[], nn.Module]] = {
     **{one.__name__: one for one in (
         StateHook, PostHook, PreHook, LoadPreHook, LoadPreHookAlone, LoadPostHook, Versioned, Saving, Extra,
-        ExtraObjects, ExtraTensor, ExtraBytes, Keeping, Valued, Whole, Data, WholeData, Reaching, Raising, TiedHook,
+        ExtraObjects, ExtraTensor, ExtraBytes, Keeping, Valued, Whole, Short, Data, WholeData, Reaching, Raising,
+        TiedHook,
     )},
     "BatchNorm": convolutions,
     "weight_norm": lambda: parametrizations.weight_norm(nn.Linear(4, 3)),

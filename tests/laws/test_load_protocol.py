@@ -5,6 +5,7 @@ It raises before the model changes, and only where torch raises, too, or where a
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ import paramtool.torch
 from paramtool.errors import ModelError
 from tests.examples import shared
 from tests.laws import protocols
-from tests.laws.protocols import OF_LIBRARIES, OF_TORCH
+from tests.laws.protocols import NESTED, OF_LIBRARIES, OF_TORCH
 from tests.laws.sharing import partition, raw
 
 Maker = Callable[[], nn.Module]
@@ -147,6 +148,82 @@ def test_what_torch_loads_is_loaded(make: Maker, tmp_path: Path) -> None:
     assert not loaded.missing and not loaded.unexpected
     (variant,) = paramtool.torch.variants([seeded(make, 2)], path)
     assert variant.loads
+
+
+@pytest.mark.parametrize("how", ["copy", "assign", "meta"])
+@pytest.mark.parametrize("make", NESTED)
+def test_a_state_dict_of_others_is_given_as_it_is(make: Maker, how: str, tmp_path: Path) -> None:
+    torch.save(seeded(make, 0).state_dict(), path := tmp_path / "m.pt")
+    theirs, mine = seeded(make, 1), seeded(make, 1)
+    assert not in_torch(theirs, path)
+    if how == "meta":
+        with torch.device("meta"):
+            mine = seeded(make, 1)
+        if make is protocols.NestedValued:
+            pytest.skip("looks at values that are not there")
+    loaded = paramtool.torch.load_model(mine, path, assign=how == "assign")
+    assert not loaded.missing and not loaded.on_meta
+    assert [name.rpartition(".")[0] for name in loaded.unexpected] == ["optimizer.state.0"] * (
+        make is protocols.NestedNorms
+    )
+    assert everything(mine) == everything(theirs)
+    assert vars(mine).get("steps") == vars(theirs).get("steps") and vars(mine).get("epoch") == vars(theirs).get("epoch")
+    (variant,) = paramtool.torch.variants([seeded(make, 2)], path)
+    assert variant.loads or make is protocols.NestedValued
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("change", ["less", "more", "another shape"])
+def test_a_state_dict_of_others_is_judged(change: str, strict: bool, tmp_path: Path) -> None:
+    state = seeded(protocols.Nested, 0).state_dict()
+    inner = state["model"]
+    inner.pop("scale") if change == "less" else inner.update({"scale" if "shape" in change else "more": torch.ones(7)})
+    torch.save(state, path := tmp_path / "m.pt")
+    theirs, mine = seeded(protocols.Nested, 1), seeded(protocols.Nested, 1)
+    before = everything(mine)
+    refused = in_torch(theirs, path, **({} if strict else {"strict": False}))
+    try:
+        loaded = paramtool.torch.load_model(mine, path, strict)
+    except ModelError:
+        assert refused and everything(mine) == before
+        return
+    assert not refused and everything(mine) == everything(theirs)
+    assert loaded.missing == ("scale",) * (change == "less")
+    assert set(loaded.unexpected) == ({"more", "model.more"} if change == "more" else set())
+
+
+def test_a_section_of_a_file_is_given_as_it_is(tmp_path: Path) -> None:
+    torch.save({"net": seeded(protocols.Nested, 0).state_dict(), "epoch": 3}, path := tmp_path / "m.pt")
+    theirs, mine = seeded(protocols.Nested, 1), seeded(protocols.Nested, 1)
+    theirs.load_state_dict(torch.load(path)["net"])
+    paramtool.torch.load_model(mine, path, only="net")
+    assert everything(mine) == everything(theirs) and mine.steps == theirs.steps
+
+
+def test_trying_reaches_nothing_of_the_model(tmp_path: Path) -> None:
+    """A hook that holds the model itself sees it once, and where the file is refused, never with effect."""
+
+    class Own(protocols.Base):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0.0
+            part = self.scale[1:]
+
+            def hook(*args: Any) -> None:
+                self.calls += 1
+                with contextlib.suppress(Exception), torch.no_grad():
+                    part.mul_(2)
+
+            self._register_load_state_dict_pre_hook(hook)
+
+    torch.save(seeded(Own, 0).state_dict(), path := tmp_path / "m.pt")
+    theirs, mine = seeded(Own, 1), seeded(Own, 1)
+    before = everything(mine)
+    theirs.load_state_dict(torch.load(path))
+    paramtool.torch.variants([mine], path)
+    assert everything(mine) == before
+    paramtool.torch.load_model(mine, path)
+    assert everything(mine) == everything(theirs)
 
 
 @EVERY

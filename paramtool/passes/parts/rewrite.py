@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from paramtool.errors import PlanError, listed, plural
 from paramtool.grouping import connected, grouped
-from paramtool.model import alias, objects
+from paramtool.model import alias
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
 from paramtool.model.optimizer import Move, SlotKind, SlotTargets
@@ -15,6 +15,7 @@ from paramtool.model.plan import Plan, Requirement, Target
 from paramtool.model.view import View
 from paramtool.parts.pieces import Stored
 from paramtool.passes import objects_differ
+from paramtool.passes.module_versions import exchanged
 from paramtool.passes.parts import copies
 from paramtool.passes.parts.order import in_first_order
 from paramtool.passes.parts.rearranged import HandedOver, Rearranged, SortedTensors, check_nothing_lost, sorted_out
@@ -70,7 +71,7 @@ def rewritten(
     rest = replace(
         checkpoint,
         entries=entries,
-        objects=objects.swap(checkpoint.objects, swapped),
+        objects=exchanged(checkpoint.objects, swapped),
         modules=_outside(checkpoint.modules, changed),
     )
     base = of_rest(rest, bool(found.read), skip_unsupported, split_content)

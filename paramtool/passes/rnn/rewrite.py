@@ -11,12 +11,13 @@ from paramtool.layouts import evidence as layout_evidence
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import MERGES, text
-from paramtool.model import alias, objects
+from paramtool.model import alias
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.optimizer import Move, SlotKind, SlotTargets
 from paramtool.model.plan import Plan, Target
 from paramtool.model.view import View, contiguous, reshaped
+from paramtool.passes.module_versions import exchanged
 from paramtool.passes.rewriting import Outcome, in_order, joined, lost, marked, of_rest, swaps, window
 from paramtool.passes.rnn.buffers import fused_networks
 from paramtool.passes.rnn.convert import Converted, convert, kept_off
@@ -52,7 +53,7 @@ def together(
     rest = replace(
         checkpoint,
         entries={name: entry for name, entry in checkpoint.entries.items() if name not in consumed},
-        objects=objects.swap(checkpoint.objects, swaps(firsts, consumed, windows)),
+        objects=exchanged(checkpoint.objects, swaps(firsts, consumed, windows)),
     )
     base = of_rest(rest, bool(converted), skip_unsupported, split_content)
     made = shared((_new_tensors(one) for one in converted), whole)
