@@ -11,7 +11,7 @@ from paramtool.errors import Defects, LayoutError, PlanError
 from paramtool.formats.record import optimizer as record
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Move, MovedState, StateChoice
-from paramtool.passes.optimizer import schedules, tree
+from paramtool.passes.optimizer import tree
 from paramtool.passes.rnn.again import converted_again
 from paramtool.passes.rnn.rewrite import moves as moves_of_networks
 
@@ -56,7 +56,7 @@ def with_moved(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
         node = tree.node_at(state.objects, one.optimizer.at)
         objects = tree.changed(objects, one.optimizer.at, lambda _, node=node: node)  # type: ignore[misc]
     for count, gone in state.emptied:
-        objects = schedules.without_groups(objects, count, gone)
+        objects = tree.without_groups(objects, count, gone)
     expected = replace(expected, entries={**entries, **new}, storages=storages, objects=objects)
     requires = (*again.requires, *state.requires)
     return replace(again, expected=expected, targets=(*again.targets, *state.targets), requires=requires)

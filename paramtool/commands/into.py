@@ -49,8 +49,8 @@ from paramtool.passes import select
 from paramtool.passes.into.layers import role, split, unmade
 from paramtool.passes.into.matching import tokens
 from paramtool.passes.into.plan import Into, plan
-from paramtool.passes.optimizer import numbered
-from paramtool.passes.optimizer.moving import refusal
+from paramtool.passes.optimizer import move
+from paramtool.passes.optimizer.move import refusal
 from paramtool.passes.rnn.find import described
 
 if TYPE_CHECKING:
@@ -542,7 +542,7 @@ def with_state(checkpoint: Checkpoint, model: Checkpoint, into: Into, drop: bool
     def bound(one: Checkpoint, what: str) -> Binding:
         """The binding of the only optimizer of a file of Keras; PlanError where there is none, or it is not proved."""
         found = bindings(one.files[0].path, one)
-        if len(found) != 1 or found[0].optimizer.form != numbered.FORM:
+        if len(found) != 1 or found[0].optimizer.form != move.KERAS:
             raise refused(f"{what} has no optimizer of Keras 3, and no other is put into a model")
         refuse_defects(one.files[0].path, found)
         if not found[0].is_unique or found[0].optimizer.refused:

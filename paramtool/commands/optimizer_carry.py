@@ -27,8 +27,7 @@ from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
 from paramtool.model.plan import Plan, Requirement, Target
 from paramtool.passes.objects_differ import without
 from paramtool.passes.optimizer import copies, optax, tree
-from paramtool.passes.optimizer.move import moved
-from paramtool.passes.optimizer.moving import refusal
+from paramtool.passes.optimizer.move import moved, refusal
 from paramtool.passes.rewriting import Outcome
 
 DROP = "--drop-optimizer writes the model without it"

@@ -48,9 +48,8 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, Move
 from paramtool.model.plan import Plan, check
-from paramtool.passes.optimizer import trainer
-from paramtool.passes.optimizer.move import moved
-from paramtool.passes.optimizer.moving import refusal
+from paramtool.passes.optimizer import order
+from paramtool.passes.optimizer.move import moved, refusal
 from paramtool.passes.optimizer.order import ClassParameters
 from paramtool.passes.rnn.rewrite import together
 
@@ -299,7 +298,7 @@ def _refuse_misplaced(
             if target is not None
             else _by_name([*found.renamed.values(), *(name for move in moves for name in move.new)])
         )
-        for old, name in trainer.misplaced(_old_decays(folder, source), new, moves, found.renamed):
+        for old, name in order.misplaced(_old_decays(folder, source), new, moves, found.renamed):
             groups = "the Trainer's two groups (with weight decay, and without) do not fit"
             raise refusal(one.checkpoint.files[0].path, binding.optimizer.at,
                           f"{old!r} becomes {name!r}, which the Trainer has in the other group: {groups}")  # fmt: skip
@@ -324,13 +323,13 @@ def _old_decays(folder: str, source: Checkpoint) -> dict[str, bool | None]:
     config = os.path.join(folder, hf_config.NAME)
     found = class_parameters(config)
     known = _decays(found) if found is not None else {}
-    return {name: known.get(name, trainer.may_decay(name)) for name in source.entries}
+    return {name: known.get(name, order.may_decay(name)) for name in source.entries}
 
 
 def _decays(found: ClassParameters) -> dict[str, bool]:
     """{each name of a parameter: whether the Trainer applies weight decay to it}"""
-    return {name: trainer.decays(one.names[0], one.is_in_layer_norm) for one in found.parameters for name in one.names}
+    return {name: order.decays(one.names[0], one.is_in_layer_norm) for one in found.parameters for name in one.names}
 
 
 def _by_name(names: Iterable[str]) -> dict[str, bool | None]:
-    return {name: trainer.may_decay(name) for name in names}
+    return {name: order.may_decay(name) for name in names}

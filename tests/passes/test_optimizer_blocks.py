@@ -8,7 +8,7 @@ from paramtool.errors import LayoutError
 from paramtool.model.objects import Leaf, Mapping, Sequence, TensorRef
 from paramtool.model.plan import Copy, Target, whole
 from paramtool.model.view import View, contiguous
-from paramtool.passes.optimizer import joining, writing
+from paramtool.passes.optimizer import move
 from tests.passes.made import view
 
 OLD = {"a": view(0, 4, 128, dtype="uint8"), "b": view(1, 2, 128, dtype="uint8")}
@@ -26,7 +26,7 @@ def joined(*parts: View) -> Target:
 
 
 def test_scales_move_as_the_blocks_do() -> None:
-    (found,) = joining.block_scales([joined(OLD["b"], OLD["a"])], OLD, SCALES)
+    (found,) = move.block_scales([joined(OLD["b"], OLD["a"])], OLD, SCALES)
     places = [(copy.destination.offset, copy.terms[0][1].storage, copy.destination.shape) for copy in found.copies]
     assert found.shape == (3,) and found.dtype.name == "float32"
     assert places == [(0, 3, (1,)), (1, 2, (2,))]
@@ -34,16 +34,16 @@ def test_scales_move_as_the_blocks_do() -> None:
 
 def test_a_part_of_rows_has_its_scales() -> None:
     half = view(0, 2, 128, offset=256, dtype="uint8")
-    (found,) = joining.block_scales([joined(half)], OLD, SCALES)
+    (found,) = move.block_scales([joined(half)], OLD, SCALES)
     assert found.copies[0].terms[0][1].offset == 1 and found.shape == (1,)
 
 
 def test_the_last_block_of_a_tensor_may_be_short() -> None:
     short = {"a": view(0, 3, 100, dtype="uint8")}
-    (found,) = joining.block_scales([joined(short["a"])], short, {"a": view(1, 2)})
+    (found,) = move.block_scales([joined(short["a"])], short, {"a": view(1, 2)})
     assert found.shape == (2,)
     with pytest.raises(LayoutError, match="256 elements of 'a' would be cut"):
-        joining.check_blocks([joined(short["a"], short["a"])], short)
+        move.block_scales([joined(short["a"], short["a"])], short, short)
 
 
 @pytest.mark.parametrize("wrong", [
@@ -53,31 +53,29 @@ def test_the_last_block_of_a_tensor_may_be_short() -> None:
 ])  # fmt: skip
 def test_a_cut_block_is_refused(wrong: Target) -> None:
     with pytest.raises(LayoutError, match="256 elements of 'a' would be cut"):
-        joining.check_blocks([wrong], OLD)
+        move.block_scales([wrong], OLD, SCALES)
 
 
 def test_a_sign_cannot_be_moved() -> None:
     with pytest.raises(LayoutError, match="quantised moments only move"):
-        joining.check_blocks(
-            [Target("new", OLD["a"].dtype, (4, 128), (Copy(view(9, 4, 128), ((-1, OLD["a"]),)),))], OLD
-        )
+        signed = Target("new", OLD["a"].dtype, (4, 128), (Copy(view(9, 4, 128), ((-1, OLD["a"]),)),))
+        move.block_scales([signed], OLD, SCALES)
 
 
 def test_vectors_go_over_the_new_parameters() -> None:
     """Parameters a (2) and b (3, 1) become b, a."""
-    places = writing.windows(view(0, 5, offset=1), {"a": (2,), "b": (3, 1)})
+    places = move.windows(view(0, 5, offset=1), {"a": (2,), "b": (3, 1)})
     assert [(one.offset, one.shape) for one in places.values()] == [(1, (2,)), (3, (3, 1))]
     node = Mapping("dict", (("d", TensorRef("state.0.d")), ("n_iter", Leaf(3)),
                             ("old_dirs", Sequence("list", (TensorRef("state.0.old_dirs.0"),)))))  # fmt: skip
-    assert list(writing.vectors(node)) == ["state.0.d", "state.0.old_dirs.0"]
-    views = {name: view(k, 5) for k, name in enumerate(writing.vectors(node))}
+    assert list(move.vectors(node)) == ["state.0.d", "state.0.old_dirs.0"]
+    views = {name: view(k, 5) for k, name in enumerate(move.vectors(node))}
 
-    def turned(held: object) -> list[Target]:
-        assert isinstance(held, dict)
-        found = writing.windows(held[""], {"a": (2,), "b": (3, 1)})
-        return [writing.kept_vector(found["b"]), whole("", found["a"])]
+    def turned(vector: View) -> list[Target]:
+        found = move.windows(vector, {"a": (2,), "b": (3, 1)})
+        return [whole("", found["b"]), whole("", found["a"])]
 
-    found, targets = writing.moved_vectors(node, ("state.0", "state.1"), views, turned)
+    found, targets = move.moved_vectors(node, ("state.0", "state.1"), views, turned)
     assert found == Mapping("dict", (("d", TensorRef("state.1.d")), ("n_iter", Leaf(3)),
                                      ("old_dirs", Sequence("list", (TensorRef("state.1.old_dirs.0"),)))))  # fmt: skip
     assert [target.name for target in targets] == ["state.1.d", "state.1.old_dirs.0"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paramtool.model.checkpoint import Checkpoint, Entry, Section
 from paramtool.model.optimizer import Binding, Move, SlotTargets
-from paramtool.passes.optimizer import copies, read, schedules
+from paramtool.passes.optimizer import copies, read, tree
 from tests.passes.made import checkpoint, view
 from tests.passes.test_optimizer_bind import node
 
@@ -56,9 +56,9 @@ def test_a_copy_by_name_that_does_not_change_is_found() -> None:
 
 def test_a_schedule_loses_the_items_of_a_group() -> None:
     schedule = {"base_lrs": [1, 2, 3], "_last_lr": [1, 2, 3], "milestones": [1, 2, 3], "last_epoch": 4}
-    tree = node({"schedule": schedule, "other": {"base_lrs": [1, 2]}, "losses": [1, 2, 3]})
-    assert schedules.of_groups(tree, 3) and not schedules.of_groups(tree, 4)
-    assert schedules.without_groups(tree, 3, {1}) == node({
+    made = node({"schedule": schedule, "other": {"base_lrs": [1, 2]}, "losses": [1, 2, 3]})
+    assert tree.of_groups(made, 3) and not tree.of_groups(made, 4)
+    assert tree.without_groups(made, 3, {1}) == node({
         "schedule": {"base_lrs": [1, 3], "_last_lr": [1, 3], "milestones": [1, 2, 3], "last_epoch": 4},
         "other": {"base_lrs": [1, 2]}, "losses": [1, 2, 3],
     })  # fmt: skip

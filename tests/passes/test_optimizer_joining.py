@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from paramtool.errors import PlanError
 from paramtool.model.optimizer import Move, StateChoice
-from paramtool.passes.optimizer.joining import Joining
-from paramtool.passes.optimizer.moving import Moving, NewEntry
-from paramtool.passes.optimizer.writing import StateTree
+from paramtool.passes.optimizer.move import Moving, NewEntry
 from tests.passes.test_optimizer_move import beside_abc, optimizer_of, split
 
-Kind = TypeVar("Kind", bound=Moving)
 
-
-def one(kind: type[Kind], *moves: Move, untied: str = "", ranks: dict[str, int] | None = None, **renamed: str) -> Kind:
+def one(*moves: Move, untied: str = "", ranks: dict[str, int] | None = None, **renamed: str) -> Moving:
     """An optimizer with momentum beside the weights a, b and c."""
     checkpoint, (binding,) = beside_abc(optimizer_of())
     choice = StateChoice(untied=untied)
-    return kind(checkpoint, binding, moves, renamed, choice=choice, parameters=checkpoint, ranks=ranks)
+    return Moving(checkpoint, binding, moves, renamed, choice=choice, parameters=checkpoint, ranks=ranks)
 
 
 def test_names_are_those_of_the_file() -> None:
-    found = one(Moving, **{"model.b": "model.z"})
+    found = one(**{"model.b": "model.z"})
     assert found.names == {0: "model.a", 1: "model.b", 2: "model.c"}
     assert [found.called(key, None) for key in range(3)] == ["model.a", "model.z", "model.c"]
     assert found.view(found.slot_of(2, "momentum_buffer")).shape == (4,)
@@ -34,7 +30,7 @@ def test_names_are_those_of_the_file() -> None:
 
 def test_an_entry_is_split_by_the_map_of_its_parameter() -> None:
     """Each new entry is an element of the old one, as each new parameter is one of the old parameter."""
-    found = one(Joining, split("a"))
+    found = one(split("a"))
     (concerned,) = found.concerned()
     made = dict(found.joined(concerned))
     assert [entry.name for entry in made[0]] == ["model.a0", "model.a1"]
@@ -47,13 +43,13 @@ def test_an_entry_is_split_by_the_map_of_its_parameter() -> None:
     ("one", {"x": 1}, set()),
 ])  # fmt: skip
 def test_what_untied_parameters_get(choice: str, shares: dict[str, int], without: set[str]) -> None:
-    assert one(Joining, untied=choice).untied([["x", "y"]]) == (shares, without)
-    assert one(Joining, untied=choice).untied([["z"]]) == ({"z": 1}, set())
+    assert one(untied=choice).untied([["x", "y"]]) == (shares, without)
+    assert one(untied=choice).untied([["z"]]) == ({"z": 1}, set())
 
 
 def test_untied_parameters_need_a_choice() -> None:
     with pytest.raises(PlanError) as caught:
-        one(Joining).untied([["x", "y"]])
+        one().untied([["x", "y"]])
     assert caught.value.hint is not None and "--untied-state" in caught.value.hint
 
 
@@ -63,7 +59,6 @@ def test_untied_parameters_need_a_choice() -> None:
 ])  # fmt: skip
 def test_the_order_in_a_group(ranks: Any, order: list[str]) -> None:
     """That of the new model where all of its names are known; else new entries are where the first old one was."""
-    found = one(StateTree, ranks=ranks)
+    found = one(ranks=ranks)
     group = found.in_group([0, 1, 2], {0: (NewEntry("model.x", ()),)})
     assert [found.called(*pair).removeprefix("model.") for pair in group] == order
-    assert found.new_key(1, "model.b", 5, True) == 5 and found.new_key(1, "model.b", 5, False) == 1

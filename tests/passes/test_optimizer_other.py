@@ -12,7 +12,7 @@ from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Opaque, Sequence
 from paramtool.model.optimizer import NumberedSlots
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import contiguous
-from paramtool.passes.optimizer import gluon, numbered, optax
+from paramtool.passes.optimizer import gluon, move, optax
 from paramtool.passes.optimizer.read import shapes_of
 
 
@@ -99,7 +99,7 @@ def test_numbers_follow_in_every_block() -> None:
     """One parameter becomes two: two slots by turns, then a block of a third one, and a number at the end."""
     one = NumberedSlots("v/", tuple(f"v/{k}" for k in range(9)), 2, (("m", "v"), ("h",)), 1)
     assert (one.count, one.singles) == (2, ("v/0", "v/1", "v/8"))
-    found = numbered.numbered([one], [None, None, 1])
+    found = move.numbered([one], [None, None, 1])
     assert found.names == {"v/0": "v/0", "v/1": "v/1", "v/4": "v/6", "v/5": "v/7", "v/7": "v/10", "v/8": "v/11"}
     assert found.made == {
         (0, "m"): "v/2", (0, "v"): "v/3", (1, "m"): "v/4", (1, "v"): "v/5", (0, "h"): "v/8", (1, "h"): "v/9",

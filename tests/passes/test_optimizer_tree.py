@@ -76,7 +76,7 @@ def test_entries_groups_and_names_are_written_anew() -> None:
 def test_copies_by_name_have_new_names_and_order() -> None:
     """A mapping of float32 copies, as a list of them."""
     before = dict_of(a=TensorRef("fp32.a"), b=TensorRef("fp32.b"), c=TensorRef("fp32.c"))
-    form = tree.form_of("list")
+    form = tree.FORMS["list"]
     assert list(form.entries(before)) == list(before.items)
     new = tree.Renumbered(
         [[("c", ""), ("ab", "")]], {"ab": TensorRef("fp32.ab"), "c": TensorRef("fp32.c")}, ["c", "ab"]
@@ -89,7 +89,7 @@ def test_a_flattened_state_keeps_the_settings_of_what_it_was() -> None:
         "state.a.w.m": TensorRef("state.a.w.m"), "state.b.w.m": TensorRef("state.b.w.m"),
         "param_groups.a.w.lr": Leaf(0.1), "param_groups.b.w.lr": Leaf(0.1),
     })  # fmt: skip
-    form = tree.form_of("dcp-flat")
+    form = tree.FORMS["dcp-flat"]
     assert dict(form.entries(before))["b.w"] == dict_of(m=TensorRef("state.b.w.m"))
     new = tree.Renumbered([[("ab.w", "")]], {"ab.w": dict_of(m=TensorRef("x"))}, ["ab.w"], {"ab.w": "a.w"})
     assert form.renumbered(before, new) == dict_of(
@@ -99,7 +99,7 @@ def test_a_flattened_state_keeps_the_settings_of_what_it_was() -> None:
 
 def test_a_list_has_its_tensors_in_order() -> None:
     before = Sequence("list", (TensorRef("l.0"), TensorRef("l.1")))
-    form = tree.form_of("list")
+    form = tree.FORMS["list"]
     assert dict(form.entries(before)) == {0: TensorRef("l.0"), 1: TensorRef("l.1")}
     new = tree.Renumbered([[(0, ""), (1, "")]], {0: TensorRef("l.0"), 1: TensorRef("y")}, [1, 0])
     assert form.renumbered(before, new) == Sequence("list", (TensorRef("y"), TensorRef("l.0")))

@@ -9,7 +9,7 @@ Without an order, each entry is a group by itself.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from paramtool.errors import plural
 from paramtool.grouping import connected, grouped
 from paramtool.model.optimizer import Binding, How, OptimizerState, Order, Parameter, StateEntry
-from paramtool.passes.optimizer import trainer as trainers
+from paramtool.passes.optimizer import order as trainers
 from paramtool.passes.optimizer.slots import FLAT, ExpectedShape, expected_shape
 from paramtool.passes.select import WRAPPERS, wrapper
 
@@ -73,15 +73,11 @@ def _by_param_names(asked: Entries, names: Mapping[Key, str], orders: Sequence[O
     return found if found.is_unique or (found.defects and _knows(orders, names.values())) else None
 
 
-def _knows(orders: Sequence[Order], names: Iterable[str]) -> bool:
+def _knows(orders: Sequence[Order], names: Collection[str]) -> bool:
     """Whether a model has one of these names, in wrappers or not."""
-    said = [*names]
-    for order in orders:
-        known = {one.name for one in order.parameters} | {*order.aliases}
-        own = {*said, *map(_unwrapped, said)}
-        if own & known or {*map(_unwrapped, known)} & own:
-            return True
-    return False
+    said = {*names, *map(_unwrapped, names)}
+    known = {name for order in orders for name in (*(one.name for one in order.parameters), *order.aliases)}
+    return not said.isdisjoint({*known, *map(_unwrapped, known)})
 
 
 def _unclear(asked: Entries, names: Mapping[Key, str]) -> Iterator[str]:
@@ -182,10 +178,6 @@ class _Placings(NamedTuple):
     """The parameters that an entry can have, by its position; None where none are left."""
     sets: tuple[tuple[str, ...], ...] = ()
 
-    @property
-    def is_unique(self) -> bool:
-        return self.candidates is not None and not self.sets
-
 
 def _by_order(asked: Entries, orders: Sequence[Order], trainer: bool) -> Binding:
     """The binding by the first order that allows only one, if no other contradicts it; else by shapes alone."""
@@ -211,39 +203,28 @@ def _by_order(asked: Entries, orders: Sequence[Order], trainer: bool) -> Binding
 
 def _settled(asked: Entries, tried: Sequence[_Placings], how: How) -> Binding | None:
     """The first unique binding, unless another order contradicts it; None where none is unique."""
-    first = next((one for one in tried if one.is_unique), None)
+    first = next((one for one in tried if one.candidates is not None and not one.sets), None)
     if first is None:
         return None
-    if other := next((one for one in tried if _disagree(asked, first, one)), None):
-        # No binding, where another order does not allow what the first one says.
-        sections = first.order.section, other.order.section
-        if sections[0] != sections[1]:
+    for other in tried:
+        if other is first or other.candidates is None or not asked.keys:
+            continue
+        if other.order.section != first.order.section:
+            sections = first.order.section, other.order.section
             named = " and ".join(repr(name) if name else "the top" for name in sections)
             return Binding(asked.state, {}, "order", f"its entries fit the sections {named}", False)
-        assert other.candidates is not None
-        sets = []
-        for k, key in enumerate(asked.keys):
-            allowed = other.candidates(k)
-            if first.names[key] not in allowed:
-                sets.append((first.names[key], *sorted(allowed)))
-        source = f"{first.source} and {other.source}, which differ"
-        return Binding(asked.state, {}, "order", source, False, tuple(sets))
+        pairs = ((first.names[key], other.candidates(k)) for k, key in enumerate(asked.keys))
+        if sets := tuple((name, *sorted(allowed)) for name, allowed in pairs if name not in allowed):
+            source = f"{first.source} and {other.source}, which differ"
+            return Binding(asked.state, {}, "order", source, False, sets)
     return _bound(asked, first.names, first.order, how=how, source=first.source)
-
-
-def _disagree(asked: Entries, first: _Placings, other: _Placings) -> bool:
-    """Whether another order does not allow what the first one says, or has it in another section."""
-    if other is first or other.candidates is None:
-        return False
-    if other.order.section != first.order.section:
-        return bool(asked.keys)
-    allowed = other.candidates
-    return any(first.names[key] not in allowed(k) for k, key in enumerate(asked.keys))
 
 
 def _placed(asked: Entries, order: Order, trainer: bool) -> _Placings:
     """What a known order allows, with the Trainer's groups where they fit."""
-    groups = _positions(asked.state)
+    groups: list[list[int]] = [[] for _ in asked.state.groups]
+    for k, entry in enumerate(asked.state.entries):
+        groups[entry.group].append(k)
     allowed = trainers.allowed(order, [len(group) for group in groups]) if trainer else ()
     if allowed:
         found = _search(asked, order, groups, allowed)
@@ -252,28 +233,21 @@ def _placed(asked: Entries, order: Order, trainer: bool) -> _Placings:
     return _search(asked, order, groups, ())
 
 
-def _positions(state: OptimizerState) -> list[list[int]]:
-    """The positions of the entries of each group among all entries."""
-    groups: list[list[int]] = [[] for _ in state.groups]
-    for k, entry in enumerate(state.entries):
-        groups[entry.group].append(k)
-    return groups
-
-
 def _search(
     asked: Entries, order: Order, groups: Sequence[Sequence[int]], allowed: Sequence[Callable[[Parameter], bool]]
 ) -> _Placings:
     """What an order allows; with `allowed`, each group has only some of the parameters."""
     places: dict[tuple[ExpectedShape, int], list[int]] = {}
     kinds = []
-    fits: dict[tuple[ExpectedShape, tuple[int, ...]], bool] = {}
+    shapes = {one.shape for one in order.parameters}  # there are few
     for entry, expected in zip(asked.state.entries, asked.expected, strict=True):
         kind = (expected, entry.group if allowed else 0)
         if kind not in places:
+            fitting = {*filter(expected.allows, shapes)}
             places[kind] = [
                 j
                 for j, one in enumerate(order.parameters)
-                if _fits(fits, expected, one.shape) and (not allowed or allowed[entry.group](one))
+                if one.shape in fitting and (not allowed or allowed[entry.group](one))
             ]
         kinds.append(kind)
     numbers = {kind: k for k, kind in enumerate(places)}
@@ -286,16 +260,6 @@ def _search(
     if not sets and not _is_flat_length(asked, [order.parameters[j].shape for j in search.fixed]):
         return _Placings(order, order.source, {}, None)
     return _Placings(order, order.source, names, lambda k: {named[j] for j in search.candidates(k)}, sets)
-
-
-def _fits(
-    known: dict[tuple[ExpectedShape, tuple[int, ...]], bool], expected: ExpectedShape, shape: tuple[int, ...]
-) -> bool:
-    """Whether a parameter of a shape can have an entry; models have few different shapes."""
-    found = known.get((expected, shape))
-    if found is None:
-        found = known[expected, shape] = expected.allows(shape)
-    return found
 
 
 def _is_flat_length(asked: Entries, shapes: Iterable[tuple[int, ...]]) -> bool:
@@ -338,19 +302,15 @@ def contradictions(asked: Entries, order: Order) -> Iterator[str]:
     for k, (entry, expected) in enumerate(zip(asked.state.entries, asked.expected, strict=True)):
         if not any(map(expected.allows, many)):
             found = True
-            yield _misfit(asked, entry, parameters[k] if same else None)
+            wanted = f"; expected that of {parameters[k].name!r}, {list(parameters[k].shape)}" if same else ""
+            has = shown_slots(asked, entry)
+            yield f"{entry_text(asked, entry.key)}: no parameter has the shape of {has}{wanted}"
     if not found and len(entries) <= len(parameters):
         yield f"{at}: more entries of some shapes than the model has parameters of them"
 
 
 def entry_text(asked: Entries, key: Key) -> str:
     return f"{asked.state.at or 'the optimizer'}: entry {key!r}"
-
-
-def _misfit(asked: Entries, entry: StateEntry, parameter: Parameter | None) -> str:
-    """What an entry has that no parameter has, and what was expected."""
-    wanted = f"; expected that of {parameter.name!r}, {list(parameter.shape)}" if parameter else ""
-    return f"{entry_text(asked, entry.key)}: no parameter has the shape of {shown_slots(asked, entry)}{wanted}"
 
 
 def shown_slots(asked: Entries, entry: StateEntry) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from paramtool.grouping import grouped
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.objects import EMPTY, Node, TensorRef, word
+from paramtool.model.objects import EMPTY, Node, TensorRef, tensor_names, word
 from paramtool.model.optimizer import Binding, Group, Move, OptimizerState, Slot, StateEntry
 from paramtool.model.view import View
 
@@ -36,7 +36,7 @@ def averages(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
             inner = [(word(key), child) for key, child in node.items]
         elif isinstance(node, objects.Sequence):
             if _is_list_of_averages(checkpoint, node):
-                found.append(_listed(at, [item.name for item in node.items if isinstance(item, TensorRef)]))
+                found.append(_keyed(at, dict(enumerate(tensor_names(node))), ""))
                 continue
             inner = [(str(k), child) for k, child in enumerate(node.items)]
         else:
@@ -53,11 +53,6 @@ def _is_list_of_averages(checkpoint: Checkpoint, node: objects.Sequence) -> bool
     return all(entry is not None and entry.role == _EMA for entry in entries)
 
 
-def _listed(at: str, tensors: Sequence[str], section: str = "") -> OptimizerState:
-    """A list of tensors as what an optimizer keeps."""
-    return _keyed(at, dict(enumerate(tensors)), section)
-
-
 def _keyed(at: str, tensors: Mapping[int | str, str], section: str) -> OptimizerState:
     """Tensors by their keys as what an optimizer keeps."""
     entries = tuple(StateEntry(key, 0, (Slot("", "weight", name),)) for key, name in tensors.items())
@@ -66,27 +61,25 @@ def _keyed(at: str, tensors: Mapping[int | str, str], section: str) -> Optimizer
 
 def masters(binding: Binding) -> Iterator[Binding]:
     """The lists of float32 copies beside an optimizer, and its mapping of them, bound as its entries are."""
-    if named := {
-        k: one for k, one in binding.optimizer.masters.items() if (one == f"{_at_names(binding.optimizer)}.{k}")
-    }:
-        yield _copied(binding, _keyed(_at_names(binding.optimizer), named, binding.optimizer.section))
+    optimizer = binding.optimizer
+    at_names = _at_names(optimizer)
+    named = {k: one for k, one in optimizer.masters.items() if one == f"{at_names}.{k}"}
+    found: list[tuple[str, Mapping[int | str, str], Mapping[int | str, str]]] = []
+    if named:
+        found.append((at_names, named, binding.names))
     listed: dict[str, list[tuple[str, int | str]]] = {}
-    for key, tensor in binding.optimizer.masters.items():
+    for key, tensor in optimizer.masters.items():
         at, _, last = tensor.rpartition(".")
         if last.isdecimal() and key not in named:
             listed.setdefault(at, []).append((tensor, key))
     for at, pairs in listed.items():
-        state = _listed(at, [tensor for tensor, _ in pairs], binding.optimizer.section)
         names: dict[int | str, str] = {}
         names |= {k: binding.names[key] for k, (_, key) in enumerate(pairs) if key in binding.names}
-        yield _copied(binding, state, names)
-
-
-def _copied(binding: Binding, state: OptimizerState, names: Mapping[int | str, str] | None = None) -> Binding:
-    """Copies, bound as the entries of their optimizer are; `names` are those of other keys."""
-    source = f"the entries of {binding.optimizer.at or 'the optimizer'}"
-    own = binding.names if names is None else names
-    return Binding(state, dict(own), "given", source, binding.is_unique, binding.ambiguous)
+        found.append((at, dict(enumerate(tensor for tensor, _ in pairs)), names))
+    source = f"the entries of {optimizer.at or 'the optimizer'}"
+    for at, tensors, own in found:
+        state = _keyed(at, tensors, optimizer.section)
+        yield Binding(state, dict(own), "given", source, binding.is_unique, binding.ambiguous)
 
 
 def _at_names(state: OptimizerState) -> str:

@@ -7,23 +7,77 @@ what they have; their ids and groups are renumbered as torch numbers them: group
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple, cast
 
+from paramtool.errors import LayoutError, PlanError, some
+from paramtool.grouping import grouped
+from paramtool.model import objects
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.nested import SEPARATOR
+from paramtool.model.objects import EMPTY, Key, Leaf, Node, TensorRef, word
 from paramtool.model.optimizer import (
     Binding,
     Move,
     MovedState,
+    NumberedSlots,
+    Slot,
+    SlotTargets,
     StateChoice,
+    StateEntry,
 )
-from paramtool.passes.optimizer import copies, numbered, optax, schedules, tree
-from paramtool.passes.optimizer.moving import Done, refusal
-from paramtool.passes.optimizer.slots import trajectory
-from paramtool.passes.optimizer.writing import StateTree
+from paramtool.model.plan import Copy, Requirement, Target, whole
+from paramtool.model.view import View, contiguous
+from paramtool.passes.optimizer import copies, optax, tree
+from paramtool.passes.optimizer.slots import BLOCK, OF_ONE_SHAPE, last_part, power_of, trajectory
 
+SHOWN = 4
+"""How many names an error lists."""
+_DROP = "--drop-optimizer writes the model without it"
+EntryKey = int | str
+
+
+def refusal(where: str, at: str, reason: str, hint: str = "") -> PlanError:
+    """The error for state that cannot follow."""
+    state = f"the state of {at!r}" if at else "the optimizer's state"
+    return PlanError(f"{where}: {state} cannot follow: {reason}", hint=f"{hint}{'; ' if hint else ''}{_DROP}")
+
+
+class NewEntry(NamedTuple):
+    """What is kept for a new parameter."""
+
+    name: str
+    slots: tuple[tuple[str, Target | Node], ...]
+
+
+Made = Mapping[EntryKey, tuple[NewEntry, ...]]
+"""{old entry: the new entries at its place}"""
+Written = tuple[Node, Mapping[EntryKey, str]]
+"""The new node of an optimizer, and {new key: the parameter}."""
+
+
+class Concerned(NamedTuple):
+    """A move of parameters that have entries."""
+
+    keys: tuple[EntryKey, ...]
+    """The entries that the new ones are made of."""
+    move: Move
+    held: Mapping[str, EntryKey]
+    """{old parameter: its entry, or that of the one whose state is kept}"""
+    gone: tuple[EntryKey, ...]
+    """Entries of parameters whose state is not kept."""
+
+
+_UNTIE = "--untied-state copy, split, zero or one says what they get"
+_TIE = "--tied-state first or second says whose is kept"
+_CODES, _BLOCKS = ("qmap1", "qmap2"), ("state1", "state2", "absmax1", "absmax2")
+"""What bitsandbytes keeps: the values of all codes, the same for every tensor; codes, and scales of blocks of them."""
 NOTHING_SAID = StateChoice()
-MOVABLE = ("torch", "dcp", "dcp-flat", "deepspeed", copies.FORM, optax.FORM, numbered.FORM)
+KERAS = "keras"
+MOVABLE = ("torch", "dcp", "dcp-flat", "deepspeed", copies.FORM, optax.FORM, KERAS)
 """Forms of optimizers whose trees are written."""
 
 
@@ -40,17 +94,26 @@ def moved(
     """
     parameters = model if model is not None else checkpoint
     done = [
-        _Moved(checkpoint, binding, moves, renamed, choice=choice, parameters=parameters, ranks=ranks).run()
+        Moving(checkpoint, binding, moves, renamed, choice=choice, parameters=parameters, ranks=ranks)
         for binding in bindings
     ]
     tree_of_all = checkpoint.objects
-    for one, binding in zip(done, bindings, strict=True):
+    for one in done:
+        one.run()
         if one.node is not None:
-            node = one.node
-            tree_of_all = tree.changed(tree_of_all, binding.optimizer.at, lambda _, node=node: node)  # type: ignore[misc]
-    emptied = _emptied(checkpoint, bindings, done)
+            tree_of_all = tree.changed(tree_of_all, one.state.at, lambda _, node=one.node: node)  # type: ignore[misc]
+    # Groups that have no parameter any more, whose items go from the schedules
+    emptied = []
+    counts = [len(one.state.groups) for one in done if one.state.form != copies.FORM]
+    for one in done:
+        if one.emptied:
+            count = len(one.state.groups)
+            if counts.count(count) > 1 and tree.of_groups(checkpoint.objects, count):
+                reason = f"group {min(one.emptied)} would have no parameter, and which schedule is its own is not known"
+                raise refusal(one.where, one.state.at, reason)
+            emptied.append((count, one.emptied))
     for count, gone in emptied:
-        tree_of_all = schedules.without_groups(tree_of_all, count, gone)
+        tree_of_all = tree.without_groups(tree_of_all, count, gone)
     targets = tuple(target for one in done for target in one.targets)
     names = {
         target.name: Alias(target.name, target.view, target.name, "storage", "storage", target.view)
@@ -63,61 +126,122 @@ def moved(
         names=names,
         requires=tuple(requirement for one in done for requirement in one.requires),
         warnings=tuple(dict.fromkeys(text for one in done for text in one.warnings)),
-        bindings=tuple(one.binding for one in done if one.binding is not None),
-        renamed={old: new for one in done for old, new in one.renamed.items()},
-        counts={one.at: one.counts for one in done if one.counts is not None},
-        emptied=emptied,
+        bindings=tuple(one.new_binding for one in done if one.new_binding is not None),
+        renamed={old: new for one in done for old, new in one.new_paths.items()},
+        counts={one.state.at: one.counts for one in done if one.counts is not None},
+        emptied=tuple(emptied),
     )
 
 
-def _emptied(
-    checkpoint: Checkpoint, bindings: Sequence[Binding], done: Sequence[Done]
-) -> tuple[tuple[int, frozenset[int]], ...]:
-    """Groups that have no parameter any more; PlanError where it is not known whose schedule has items for them."""
-    found = []
-    counts = [len(binding.optimizer.groups) for binding in bindings if binding.optimizer.form != copies.FORM]
-    for binding, one in zip(bindings, done, strict=True):
-        if one.emptied:
-            count = len(binding.optimizer.groups)
-            if counts.count(count) > 1 and schedules.of_groups(checkpoint.objects, count):
-                reason = f"group {min(one.emptied)} would have no parameter, and which schedule is its own is not known"
-                raise refusal(checkpoint.files[0].path, binding.optimizer.at, reason)
-            found.append((count, one.emptied))
-    return tuple(found)
+class Moving:
+    """One optimizer whose parameters change: what is known of it, and, after `run`, what becomes of it."""
 
+    def __init__(
+        self, checkpoint: Checkpoint, binding: Binding, moves: Sequence[Move], renamed: Mapping[str, str], *,
+        choice: StateChoice, parameters: Checkpoint, ranks: Mapping[str, int] | None,
+    ) -> None:  # fmt: skip
+        self.where = checkpoint.files[0].path
+        self.binding, self.state = binding, binding.optimizer
+        self.views = checkpoint.views()
+        self.weights = self.views if parameters is checkpoint else parameters.views()
+        names = dict.fromkeys([*objects.tensor_names(parameters.objects), *self.weights])
+        self.rank = {name: k for k, name in enumerate(names)}
+        self.ranks = ranks
+        self.objects = checkpoint.objects
+        prefix = next((one.prefix for one in parameters.sections if one.name == self.state.section), "")
+        self.prefix = prefix if self.state.section else ""
+        self.names = {key: self.prefix + name for key, name in binding.names.items()}
+        self.entries = {
+            entry.key: replace(entry, slots=tuple(slot for slot in entry.slots if slot.kind != "global"))
+            for entry in self.state.entries
+        }
+        self.is_flat = any(slot.kind == "global" for entry in self.state.entries for slot in entry.slots)
+        self.made_by: dict[str, Concerned] = {}
+        self.moves, self.renamed, self.choice = moves, renamed, choice
+        self.hint = ""
+        self.by_view = {self.weights[name]: key for key, name in self.names.items() if name in self.weights}
+        self.node: Node | None = None
+        """Its new node; None where it stays as it is."""
+        self.new_binding: Binding | None = None
+        self.targets: list[Target] = []
+        self.gone: list[str] = []
+        self.new_paths: dict[str, str] = {}
+        """{tensor: its new name} of entries that stay what they are"""
+        self.requires: list[Requirement] = []
+        self.warnings: list[str] = []
+        self.counts: tuple[int, int] | None = None
+        self.emptied: frozenset[int] = frozenset()
+        """Groups that have no parameter any more."""
 
-class _Moved(StateTree):
-    """From the parameters that change to the new tree."""
+    def refusal(self, reason: str, hint: str = "") -> PlanError:
+        """The error for state that cannot follow."""
+        return refusal(self.where, self.state.at, reason, hint or self.hint)
 
-    def run(self) -> Done:
-        """What becomes of it."""
+    def new_name(self, key: EntryKey) -> str:
+        """The new name of the parameter of an entry that stays what it is."""
+        return self.renamed.get(self.names[key], self.names[key])
+
+    def called(self, key: EntryKey, one: NewEntry | None) -> str:
+        """The name of the parameter of a new entry; empty where it is not known."""
+        return one.name if one is not None else self.new_name(key) if key in self.names else ""
+
+    def pair(self, one: EntryKey, other: EntryKey) -> str:
+        """Two parameters, for people."""
+        return f"{self.names[one]!r} and {self.names[other]!r}"
+
+    def view(self, slot: Slot) -> View:
+        """The window of a slot; PlanError if it is not a plain tensor."""
+        if slot.tensor not in self.views:
+            raise self.refusal(f"{slot.tensor or slot.key!r} is not a plain tensor")
+        return self.views[slot.tensor]
+
+    def slot_of(self, key: EntryKey, called: str) -> Slot:
+        """A slot of an entry; PlanError where it has none of this name."""
+        found = next((slot for slot in self.entries[key].slots if slot.key == called), None)
+        if found is None:
+            raise self.refusal(f"it keeps no {called!r} for {self.names[key]!r}")
+        return found
+
+    def through(self, move: Move, views: Mapping[str, View], slot: Slot) -> SlotTargets:
+        """The same map once more; PlanError where what is kept does not fit it."""
+        try:
+            return move.through(views, slot.kind)
+        except LayoutError as error:
+            raise self.refusal(f"{slot.key!r}: {error.message}") from None
+
+    def required(self, one: Requirement, called: str) -> Requirement:
+        """A condition on a slot, as one of the state."""
+        told = self.refusal(f"{called!r}: {one.message}")
+        return replace(one, message=told.message, hint=told.hint, is_of_state=True)
+
+    def run(self) -> None:
+        """Find what becomes of it; PlanError where it is of a form, or of a kind, that is not moved."""
         if self.moves and not self.binding.is_unique:
             hint = "--optimizer-names FILE says whose its entries are (docs/optimizers.md has an example)"
             raise self.refusal(self.binding.words, hint)
         moving = [*self.concerned()]
         renames = any(self.new_name(key) != name for key, name in self.names.items())
-        if not moving and not self.is_reordered() and not (renames and self.has_names()):
-            return self.done
-        # PlanError where the optimizer is of a form, or of a kind, that is not moved.
-        is_moved = bool(moving)
+        has_names = any(isinstance(key, str) for key in self.entries) or any(one.names for one in self.state.groups)
+        if not moving and not self.is_reordered() and not (renames and has_names):
+            return
         if self.state.form not in MOVABLE:
             raise self.refusal(f"it is in the form {self.state.form}, which this version does not write")
-        if (is_moved or self.state.form == optax.FORM) and self.state.refused:
+        if (moving or self.state.form == optax.FORM) and self.state.refused:
             raise self.refusal(self.state.refused)
-        if is_moved and not copies.are_listed(self.state):
+        if moving and not copies.are_listed(self.state):
             raise self.refusal("it has float32 copies of the parameters, which this version does not convert")
         made = {old: new for one in moving for old, new in self.joined(one)}
-        if self.state.form == optax.FORM:
-            self.write_trees(made)
-        elif self.state.form == numbered.FORM:
-            self.write_numbers(made)
-        else:
-            self.write(made)
+        self.gone += (slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor)
+        write = {optax.FORM: self.write_trees, KERAS: self.write_numbers}.get(self.state.form, self.write)
+        self.node, names = write(made)
+        # The optimizer with its new keys; what it keeps is not described again.
+        state = replace(self.state, entries=tuple(StateEntry(key, 0, ()) for key in names))
+        own = {key: name.removeprefix(self.prefix) for key, name in names.items() if name}
+        self.new_binding = replace(self.binding, optimizer=state, names=own)
         if moving and self.state.form != copies.FORM:
-            self.done.warnings += self.trajectory()
+            self.warnings += self.trajectory()
         before = sum(len(one.keys) + len(one.gone) for one in moving)
-        self.done.counts = (before, sum(len(new) for new in made.values()))
-        return self.done
+        self.counts = (before, sum(len(new) for new in made.values()))
 
     def trajectory(self) -> Iterator[str]:
         """What will not be the same in a training that continues."""
@@ -135,3 +259,558 @@ class _Moved(StateTree):
         if derived:
             left = ", ".join(sorted(derived))
             yield f"{at}: {left} of joined or split parameters are left out: each step calculates them anew"
+
+    # What the new parameters get
+
+    def concerned(self) -> Iterator[Concerned]:
+        """The moves of parameters that have entries, each with the entries of its old ones; tied ones once."""
+        seen: dict[EntryKey, frozenset[EntryKey]] = {}
+        self.check_other_names()
+        for move in self.moves:
+            keys = {name: self.by_view.get(self.weights[name]) for name in move.old if name in self.weights}
+            every = tuple(dict.fromkeys(key for key in keys.values() if key is not None))
+            if not every:
+                continue
+            self.choose(keys, move)
+            there = tuple(dict.fromkeys(key for key in keys.values() if key is not None))
+            if lacking := [name for name, key in keys.items() if key is None]:
+                has = self.names[there[0]]
+                raise self.refusal(f"{has!r} has an entry, and {some(lacking, SHOWN)} beside it has none")
+            before = {seen[key] for key in every if key in seen}
+            if before == {frozenset(every)}:
+                continue
+            if before:
+                raise self.refusal(f"{self.names[there[0]]!r} becomes a part of several parameters")
+            seen |= dict.fromkeys(every, frozenset(every))
+            held = {name: key for name, key in keys.items() if key is not None}
+            yield Concerned(there, move, held, tuple(key for key in every if key not in there))
+
+    def choose(self, keys: dict[str, EntryKey | None], move: Move) -> None:
+        """Give parameters that become one the entry of one of them: of the only one, or of that of the choice."""
+        for names in move.twins:
+            found = [*dict.fromkeys(key for name in names if (key := keys.get(name)) is not None)]
+            if not found:
+                continue
+            chosen = found[-1] if self.choice.tied == "second" else found[0]
+            for name in names:
+                if keys.get(name) is None or self.choice.tied:
+                    keys[name] = chosen
+
+    def check_other_names(self) -> None:
+        """PlanError where a parameter is joined or split under one of its names, and stays what it is under another."""
+        read = {name for move in self.moves for name in move.old}
+        made = {name for move in self.moves for name in move.new}
+        views = {
+            self.weights[name]: name for name in read if name in self.weights and self.weights[name] in self.by_view
+        }
+        for name, view in self.weights.items():
+            if view in views and name not in read and name not in made and name.startswith(self.prefix):
+                raise self.refusal(f"{views[view]!r} changes, and its other name {name!r} keeps what it was")
+
+    def joined(self, one: Concerned) -> Iterator[tuple[EntryKey, tuple[NewEntry, ...]]]:
+        """{old entry: the new entries at its place}; all are at the place of the first one in its group."""
+        keys, move = one.keys, one.move
+        self.hint = _TIE if move.twins and not self.choice.tied else ""
+        self.check_groups(keys)
+        weights = self.through(move, {name: self.weights[name] for name in move.old}, Slot("", "weight"))
+        shares, without = self.untied(_alike(weights.targets))
+        self.made_by |= dict.fromkeys(shares, one)
+        if self.is_flat and (one.gone or len(shares) > len(_alike(weights.targets)) or weights.changes):
+            raise self.refusal("L-BFGS keeps products of vectors over all parameters, which tied or summed ones change")
+        kept = [slot.key for slot in self.entries[keys[0]].slots if slot.kind != "derived"]
+        slots = [(key, self.slot(key, one, shares)) for key in kept]
+        entries = tuple(
+            NewEntry(name, () if name in without else tuple((key, made[name]) for key, made in slots))
+            for name in shares
+        )
+        self.hint = ""
+        first = min(keys, key=[*self.entries].index)
+        yield first, entries
+        yield from ((key, ()) for key in (*keys, *one.gone) if key != first)
+
+    def untied(self, alike: Sequence[Sequence[str]]) -> tuple[dict[str, int], frozenset[str]]:
+        """{new parameter: how many share its state}, and those that start without any; `alike` are made of the same."""
+        choice = self.choice.untied
+        if self.state.form == copies.FORM:
+            choice = "one" if choice == "one" else "copy"
+        shares, without = {}, []
+        for names in alike:
+            if len(names) > 1 and not choice:
+                told = " and ".join(map(repr, names[:SHOWN]))
+                raise self.refusal(f"{told} become separate parameters, and it keeps one state for them", _UNTIE)
+            for k, name in enumerate(names if choice != "one" else names[:1]):
+                shares[name] = len(names) if choice == "split" else 1
+                without += [name] if k and choice == "zero" else []
+        return shares, frozenset(without)
+
+    def check_groups(self, keys: tuple[EntryKey, ...]) -> None:
+        """PlanError where the old parameters have different settings, or only some of them have state."""
+        first = self.entries[keys[0]]
+        for key in keys[1:]:
+            other = self.entries[key]
+            if other.group != first.group:
+                groups = f"groups {first.group} and {other.group}{self.difference(first.group, other.group)}"
+                raise self.refusal(f"{self.pair(keys[0], key)} become one, and are in {groups}")
+            mine, theirs = ({slot.key for slot in one.slots} for one in (first, other))
+            if mine != theirs:
+                kept = f"{', '.join(sorted(mine)) or 'nothing'} and {', '.join(sorted(theirs)) or 'nothing'}"
+                raise self.refusal(f"{self.pair(keys[0], key)} become one, and it keeps {kept} for them")
+
+    def difference(self, one: int, other: int) -> str:
+        """The first setting in which two groups differ."""
+        mine, theirs = (self.state.groups[k].settings for k in (one, other))
+        if isinstance(mine, objects.Mapping) and isinstance(theirs, objects.Mapping):
+            others = dict(theirs.items)
+            for key, value in mine.items:
+                found = others.get(key)
+                if found != value and isinstance(value, Leaf) and isinstance(found, Leaf):
+                    return f" ({objects.word(key)} {value.value!r} and {found.value!r})"
+        return ""
+
+    def slot(self, called: str, one: Concerned, shares: Mapping[str, int]) -> Mapping[str, Target | Node]:
+        """One slot of the new parameters; `shares` are by how many the state of each is shared."""
+        keys, move, new = one.keys, one.move, [*shares]
+        held = {key: next(slot for slot in self.entries[key].slots if slot.key == called) for key in keys}
+        first = held[keys[0]]
+        if {slot.kind for slot in held.values()} != {first.kind}:
+            raise self.refusal(f"{called!r} is not kept in one way for {some([self.names[key] for key in keys], 4)}")
+        if first.kind == "scalar" or called.endswith(_CODES) or not any(slot.tensor for slot in held.values()):
+            return self.scalar(held, new)
+        if first.kind == "blockwise" and last_part(called) in _BLOCKS:
+            return self.quantised(called, one, shares)
+        if first.kind not in OF_ONE_SHAPE:
+            raise self.refusal(f"{_why(first)}, and {self.names[keys[0]]!r} is joined, split or rearranged")
+        views = {name: self.view(held[one.held[name]]) for name in move.old}
+        done = self.through(move, views, first)
+        self.requires += (self.required(one, called) for one in done.requires)
+        self.warnings += (f"{self.state.at or 'the optimizer'}: {text}" for text in done.changes)
+        power = power_of(called, first.kind)
+        found = {}
+        for target in done.targets:
+            if target.name in new:
+                factor = shares[target.name] ** -power
+                if factor != 1:
+                    scaled = (replace(copy, scale=cast(float, copy.scale) * factor) for copy in target.copies)
+                    target = replace(target, copies=tuple(scaled))
+                found[target.name] = target
+        return found
+
+    def quantised(self, called: str, one: Concerned, shares: Mapping[str, int]) -> Mapping[str, Target | Node]:
+        """Moments that are quantised in blocks, or the scales of these blocks."""
+        if any(share > 1 for share in shares.values()):
+            raise self.refusal(
+                f"{called!r} is quantised, and a part of it is no share (--untied-state copy and zero are)"
+            )
+        moments = moments_of(called) or called
+        states, scales = (
+            {name: self.view(self.slot_of(key, slot)) for name, key in one.held.items()} for slot in (moments, called)
+        )
+        made = self.through(one.move, states, Slot(moments, "weight")).targets
+        targets = [target for target in made if target.name in shares]
+        try:
+            moved_scales = block_scales(targets, states, scales)
+        except LayoutError as error:
+            raise self.refusal(f"{called!r}: {error.message}") from None
+        return {target.name: target for target in (targets if moments == called else moved_scales)}
+
+    def scalar(self, held: Mapping[EntryKey, Slot], new: Sequence[str]) -> Mapping[str, Target | Node]:
+        """One number or value for all parts, which must agree."""
+        (key, first), *others = held.items()
+        for other, slot in others:
+            if bool(slot.tensor) != bool(first.tensor) or slot.value != first.value:
+                found = f"{first.key} {_shown(first)} for {self.names[key]!r} and {_shown(slot)} for"
+                raise self.refusal(f"{found} {self.names[other]!r}; expected one for the parts of {new[0]!r}")
+            if slot.tensor:
+                message = f"{first.key} differs for {self.pair(key, other)}, parts of {new[0]!r}"
+                mine, its = self.view(slot), self.view(first)
+                if (mine.shape, mine.dtype) != (its.shape, its.dtype):
+                    raise self.refusal(message)
+                self.requires.append(self.required(Requirement(mine, ((1, its),), 0.0, message), first.key))
+        if not first.tensor:
+            return dict.fromkeys(new, first.value or Leaf(None))
+        return {name: whole(name, self.view(first)) for name in new}
+
+    # The tree for the new parameters, in the form in which it was
+
+    def is_reordered(self) -> bool:
+        """Whether the entries of a group have another order in the model that the output is for."""
+        return any([key for key, _ in self.in_group(one.keys, {})] != [*one.keys] for one in self.state.groups)
+
+    def place(self, value: Target | Node, name: str) -> str:
+        """Take a new tensor into the output under its name there, and give that."""
+        assert isinstance(value, Target)
+        self.targets.append(value.called(name))
+        return name
+
+    def write(self, made: Made) -> Written:
+        """The new node of torch's optimizers, and of lists."""
+        groups = [self.in_group(group.keys, made) for group in self.state.groups]
+        entries: dict[Key, Node] = {}
+        listed: list[list[tuple[Key, str]]] = []
+        names: dict[EntryKey, str] = {}
+        settings: dict[Key, Key] = {}
+        places: dict[EntryKey, list[Key]] = {}
+        old = tree.node_at(self.objects, self.state.at)
+        form, there = tree.FORMS[self.state.form], dict(tree.FORMS[self.state.form].entries(old))
+        said = {key: name for one in self.state.groups for key, name in zip(one.keys, one.names, strict=False)}
+        renumbers = bool(made) or self.is_reordered()
+        for group in groups:
+            listed.append([])
+            for key, one in group:
+                name = self.called(key, one)
+                if isinstance(key, str):
+                    new: EntryKey = self.relative(key, key, name) if name else key
+                else:
+                    new = len(names) if renumbers else key
+                names[new] = name
+                settings[new] = key
+                places.setdefault(key, []).append(new)
+                listed[-1].append((new, self.relative(said[key], key, name) if key in said else ""))
+                if one is None and key in there and not (self.is_flat and made):
+                    entries[new] = self.kept(key, new, there[key])
+                elif one is not None and one.slots:
+                    entries[new] = self.entry(new, one)
+        if self.is_flat and made:
+            entries[listed[0][0][0]] = self.vectors(there, groups, listed[0][0][0])
+        order = [*names] if renumbers else [new for key in self.entries for new in places[key]]
+        self.emptied = frozenset(k for k, one in enumerate(self.state.groups) if one.keys and not listed[k])
+        if self.emptied and self.state.masters:
+            raise self.refusal(f"group {min(self.emptied)} would have no parameter any more, and has float32 copies")
+        return form.renumbered(old, tree.Renumbered(listed, entries, order, settings, self.emptied)), names
+
+    def vectors(
+        self, there: Mapping[Key, Node], groups: Sequence[Sequence[tuple[EntryKey, NewEntry | None]]], new: Key
+    ) -> Node:
+        """The one entry of L-BFGS, whose vectors go over all parameters."""
+        (old, node), *others = there.items()
+        pairs = [pair for group in groups for pair in group]
+        if others or {*self.names} != {*self.entries} or len(groups) > 1:
+            raise self.refusal("L-BFGS keeps vectors over all parameters, and not all of them are known")
+        shapes = {self.names[key]: self.weights[self.names[key]].shape for key in self.entries}
+
+        def make(vector: View) -> Iterator[Target]:
+            places = windows(vector, shapes)
+            for key, one in pairs:
+                if one is None:
+                    yield whole("", places[self.names[key]])
+                else:
+                    by = self.made_by[one.name]
+                    views = {name: places[self.names[its]] for name, its in by.held.items()}
+                    made = self.through(by.move, views, Slot("", "first")).targets
+                    yield next(target for target in made if target.name == one.name)
+
+        found, targets = moved_vectors(node, (self.path(old), self.path(new)), self.views, make)
+        self.targets += targets
+        self.gone += vectors(node)
+        return found
+
+    def write_trees(self, made: Made) -> Written:
+        """The new node of optax, whose trees have the names of the parameters."""
+        paths = optax.paths(self.objects, self.names.values())
+        by_name = {name: path for path, name in paths.items()}
+        tensors: dict[tuple[str, tuple[str, ...]], str] = {}
+        new: dict[tuple[str, ...], list[tuple[str, ...]]] = {path: [] for path in paths}
+        names: dict[EntryKey, str] = {}
+        for key, name in self.names.items():
+            old = by_name[name]
+            for one in made.get(key, (None,)):
+                called = self.called(key, one)
+                path = old if called == name else self.path_in_tree(name, old, called)
+                new[old].append(path)
+                names[called.removeprefix(self.prefix)] = called
+                for slot, kept in self.kept_in_tree(key, path, one):
+                    tensors[slot, path] = kept
+        node = tree.node_at(self.objects, self.state.at)
+        assert isinstance(node, objects.Mapping)
+        return optax.rebuilt(node, optax.NewParameters(paths, new, tensors)), names
+
+    def write_numbers(self, made: Made) -> Written:
+        """The new node of Keras, whose variables are numbered."""
+        entries = [(key, one) for key in self.entries for one in made.get(key, (None,))]
+        places = [*self.entries]
+        kept = [places.index(key) if one is None else None for key, one in entries]
+        new = numbered(self.state.numbered, kept)
+        self.new_paths |= {old: name for old, name in new.names.items() if old != name}
+        for k, (_, one) in enumerate(entries):
+            for slot, value in one.slots if one is not None else ():
+                self.place(value, new.made[k, slot])
+        pairs = ((name.removeprefix(f"{self.state.at}/"), TensorRef(name)) for name in new.order)
+        names: dict[EntryKey, str] = {k: self.called(key, one) for k, (key, one) in enumerate(entries)}
+        return objects.Mapping("dict", tuple(pairs)), names
+
+    def path_in_tree(self, name: str, path: tuple[str, ...], called: str) -> tuple[str, ...]:
+        """The path of a new parameter in the trees of optax: it is where its name says, beside the old one."""
+        holder = name.removesuffix(SEPARATOR.join(path))
+        if any(SEPARATOR in part for part in path):
+            raise self.refusal(f"{name!r} has a key with a slash, so the keys of {called!r} are not known")
+        if not called.startswith(holder):
+            raise self.refusal(f"{called!r} is not in the mapping of {name!r}, whose names its trees have")
+        return tuple(called.removeprefix(holder).split(SEPARATOR))
+
+    def kept_in_tree(self, key: EntryKey, path: tuple[str, ...], one: NewEntry | None) -> Iterator[tuple[str, str]]:
+        """[(slot, the name of the tensor)] of an entry at its new path."""
+        base = self.state.at.replace(".", SEPARATOR)
+        for slot in self.entries[key].slots if one is None else ():
+            name = SEPARATOR.join((base, slot.key, *path))
+            if name != slot.tensor:
+                self.new_paths[slot.tensor] = name
+            yield slot.key, name
+        for called, value in one.slots if one is not None else ():
+            yield called, self.place(value, SEPARATOR.join((base, called, *path)))
+
+    def in_group(self, group: Sequence[EntryKey], made: Made) -> list[tuple[EntryKey, NewEntry | None]]:
+        """[(old entry, the new one at its place)] of a group.
+
+        They are in the order of the model that the output is for; where that is not known, in the order of a module if
+        the old ones were.
+        """
+        order = [(key, one) for key in group for one in made.get(key, (None,))]
+        old = [self.names.get(key, "") for key in group]
+        by_name = {self.called(*pair): pair for pair in order}
+        if self.ranks is not None and len(by_name) == len(order) and by_name.keys() <= self.ranks.keys():
+            return [by_name[name] for name in sorted(by_name, key=self.ranks.__getitem__)]
+        if not made or len(by_name) < len(order):
+            return order
+        if {*by_name, *old} <= self.rank.keys() and old == sorted(old, key=self.rank.__getitem__):
+            return [by_name[name] for name in sorted(by_name, key=self.rank.__getitem__)]
+        return [by_name[name] for name in tree.module_order(by_name)] if tree.is_module_order(old) else order
+
+    def relative(self, said: str, key: EntryKey, name: str) -> str:
+        """A new name as the optimizer writes names: with the same words before it, if it has some."""
+        own = self.binding.names.get(key, "")
+        new = name.removeprefix(self.prefix)
+        if own and said.endswith(own):
+            return said.removesuffix(own) + new
+        cut = own.removesuffix(said)
+        if own and cut != own and new.startswith(cut):
+            return new.removeprefix(cut)
+        raise self.refusal(f"it calls {own or name!r} {said!r}, and what it would call {name!r} is not known")
+
+    def kept(self, key: Key, new: Key, node: Node) -> Node:
+        """An entry that stays, at its new place."""
+        before, after = self.path(key), self.path(new)
+        if before == after:
+            return node
+        for name in objects.tensor_names(node):
+            if tree.is_below(name, before):
+                self.new_paths[name] = after + name.removeprefix(before)
+        return tree.moved_below(node, before, after)
+
+    def path(self, key: Key) -> str:
+        """The path of an entry."""
+        if self.state.form == copies.FORM:
+            return f"{self.state.at}.{key!s}"
+        return ".".join(part for part in (self.state.at, "state", objects.word(key)) if part)
+
+    def entry(self, key: Key, one: NewEntry) -> Node:
+        """The node of a new entry; its tensors are named by their places."""
+        items: list[tuple[Key, Node]] = []
+        wrapped: list[tuple[Key, Node]] = []
+        for slot, value in one.slots:
+            if isinstance(value, Target):
+                value = TensorRef(self.place(value, f"{self.path(key)}.{slot}" if slot else self.path(key)))
+                if not slot:
+                    return value
+            outer, dot, inner = slot.rpartition(".")
+            if dot:
+                items += [] if wrapped else [(outer, EMPTY)]
+                wrapped.append((inner, value))
+            else:
+                items.append((slot, value))
+        items = [(key, objects.Mapping("dict", tuple(wrapped)) if value is EMPTY else value) for key, value in items]
+        return objects.Mapping("dict", tuple(items))
+
+
+def _why(slot: Slot) -> str:
+    """Why a slot does not follow parameters that are joined or split."""
+    what = {
+        "factored": "keeps statistics of rows and columns", "blockwise": "is quantised in blocks of elements",
+        "global": "is of all parameters together",
+    }.get(slot.kind, "is not known")  # fmt: skip
+    return f"{slot.key!r} {what}"
+
+
+def _shown(slot: Slot) -> str:
+    if slot.tensor:
+        return "a tensor"
+    return str(slot.value.value) if isinstance(slot.value, Leaf) else "an object"
+
+
+def _alike(targets: Iterable[Target]) -> list[list[str]]:
+    """The new parameters, those together that are made of the same."""
+
+    def made_of(target: Target) -> object:
+        copies = tuple((replace(copy.destination, storage=""), copy.terms, copy.shift) for copy in target.copies)
+        return (target.shape, copies) if any(copy.terms for copy in target.copies) else target.name
+
+    return list(grouped((made_of(target), target.name) for target in targets).values())
+
+
+# --- Moments that bitsandbytes quantises in blocks of 256 elements, each with a scale: moved where no block is cut ---
+#
+# A block is 256 elements of the flattened tensor.  A run of elements moves exactly if it begins with a block in the
+# old tensor and in the new one, and holds whole blocks; the last block of a tensor may be shorter.  The scales of the
+# blocks (`absmax1`, `absmax2`) move with them.  Source: bitsandbytes 0.50 (optim/optimizer.py,
+# `Optimizer2State.init_state`).
+
+
+def block_scales(targets: Sequence[Target], states: Mapping[str, View], absmax: Mapping[str, View]) -> list[Target]:
+    """The scales of moved blocks; `targets` are of the moments, and `states` and `absmax` are the old ones.
+
+    LayoutError where the map of the moments cuts a block, or changes values.
+    """
+    made = []
+    for target in targets:
+        dtype = next(iter(absmax.values())).dtype
+        whole = contiguous(target.name, dtype, (-(-prod(target.shape) // BLOCK),))
+        copies = []
+        for copy in target.copies:
+            name, there, here = _in_blocks(copy, target, states)
+            held = absmax[name]
+            term = replace(held, offset=held.offset + there.offset, shape=there.shape, strides=there.strides)
+            destination = replace(whole, offset=here.offset, shape=here.shape, strides=here.strides)
+            copies.append(Copy(destination, ((1, term),)))
+        made.append(Target(target.name, dtype, whole.shape, tuple(copies)))
+    return made
+
+
+def _in_blocks(copy: Copy, target: Target, states: Mapping[str, View]) -> tuple[str, View, View]:
+    """The old tensor of a copy, and what is copied there and in the new tensor, with a block for each element."""
+    if not copy.is_plain:
+        raise LayoutError(f"{target.name!r} would be calculated, and quantised moments only move")
+    here, term = copy.destination, copy.terms[0][1]
+    found = [(name, view) for name, view in states.items() if view.storage == term.storage]
+    if len(found) != 1 or not found[0][1].is_contiguous:
+        raise LayoutError(f"{target.name!r} is made of tensors that are not stored row by row")
+    name, old = found[0]
+    there = replace(term, offset=term.offset - old.offset)
+    # How many of the first axes are not one run of elements in both, and how long the run of the others is
+    count, length = len(here.shape), 1
+    while count and (here.shape[count - 1] == 1 or here.strides[count - 1] == there.strides[count - 1] == length):
+        count -= 1
+        length *= here.shape[count]
+    ends = there.offset + length == old.numel and here.offset + length == prod(target.shape)
+    outer = here.shape[:count]
+    starts = [view.offset for view in (there, here)]
+    starts += (step for view in (there, here) for size, step in zip(outer, view.strides, strict=False) if size > 1)
+    if any(start % BLOCK for start in starts) or (length % BLOCK and not (prod(outer) == 1 and ends)):
+        raise LayoutError(f"blocks of {BLOCK} elements of {name!r} would be cut")
+    shape = (*outer, -(-length // BLOCK))
+    there, here = (
+        replace(
+            view, shape=shape, offset=view.offset // BLOCK, strides=(*(n // BLOCK for n in view.strides[:count]), 1)
+        )
+        for view in (there, here)
+    )
+    return name, there, here
+
+
+def moments_of(called: str) -> str:
+    """The slot of the moments that a slot of scales belongs to; empty for any other slot.
+
+    >>> moments_of("q.absmax2"), moments_of("q.qmap1")
+    ('q.state2', '')
+    """
+    before, _, last = called.rpartition("absmax")
+    return f"{before}state{last}" if last in ("1", "2") else ""
+
+
+# --- The state of L-BFGS: vectors over all parameters in order, kept once, under the first one -----------------------
+#
+#     {"state": {0: {"d": T, "prev_flat_grad": T, "old_dirs": [T], "old_stps": [T], "H_diag": T, "n_iter": 4, ...}}}
+#
+# Its numbers are dot products of such vectors, which do not change when elements only move: so it follows exactly
+# where every parameter does.  Source: torch 2.13 (optim/lbfgs.py, `_gather_flat_grad`).
+
+
+VECTORS = frozenset({"d", "prev_flat_grad", "old_dirs", "old_stps"})
+
+
+def windows(vector: View, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, View]:
+    """{parameter: its place in a vector} of parameters in order."""
+    found, start = {}, 0
+    for name, shape in shapes.items():
+        found[name] = contiguous(vector.storage, vector.dtype, shape, vector.offset + start)
+        start += prod(shape)
+    return found
+
+
+def moved_vectors(
+    node: Node, paths: tuple[str, str], views: Mapping[str, View], make: Callable[[View], Iterable[Target]]
+) -> tuple[Node, list[Target]]:
+    """The entry with vectors over the new parameters, and these vectors; `paths` are its old and its new one.
+
+    `make` gives the new parameters, made of windows of a vector over the old ones.
+    """
+    assert isinstance(node, objects.Mapping)
+    targets: list[Target] = []
+
+    def remade(child: Node, path: str) -> Node:
+        if isinstance(child, objects.Sequence):
+            return replace(child, items=tuple(remade(one, f"{path}.{k}") for k, one in enumerate(child.items)), mark=0)
+        if not isinstance(child, TensorRef):
+            return child
+        vector, copies, start = views[child.name], [], 0
+        for target in make(vector):
+            for copy in target.copies:
+                destination = replace(copy.destination, storage=path, offset=copy.destination.offset + start)
+                copies.append(replace(copy, destination=destination))
+            start += prod(target.shape)
+        targets.append(Target(path, vector.dtype, (start,), tuple(copies)))
+        return TensorRef(path)
+
+    items = (
+        (key, remade(child, f"{paths[1]}.{word(key)}") if key in VECTORS else tree.moved_below(child, *paths))
+        for key, child in node.items
+    )
+    return replace(node, items=tuple(items)), targets
+
+
+def vectors(node: Node) -> Iterator[str]:
+    """The tensors of an entry that are vectors over all parameters."""
+    assert isinstance(node, objects.Mapping)
+    yield from (name for key, child in node.items if key in VECTORS for name in objects.tensor_names(child))
+
+
+# --- New numbers for an optimizer whose tensors are numbered, in the order of the parameters -------------------------
+
+
+class NewNumbers(NamedTuple):
+    """The tensors of an optimizer after a change of the parameters."""
+
+    names: dict[str, str]
+    """{tensor that stays what it is: its new name}"""
+    made: dict[tuple[int, str], str]
+    """{(which parameter, slot): the name of the new tensor}, of those that are made."""
+    order: tuple[str, ...]
+    """All new names, in order."""
+
+
+def numbered(lists: Sequence[NumberedSlots], kept: Sequence[int | None]) -> NewNumbers:
+    """The numbers of all tensors, where the optimizer has an entry for each of `kept`: an old one, or None.
+
+    None is a new entry.
+
+    >>> one = NumberedSlots("v/", ("v/0", "v/1", "v/2"), 1, (("m",),))
+    >>> numbered([one], [None, 1])
+    NewNumbers(names={'v/0': 'v/0', 'v/2': 'v/2'}, made={(0, 'm'): 'v/1'}, order=('v/0', 'v/1', 'v/2'))
+    """
+    names: dict[str, str] = {}
+    made: dict[tuple[int, str], str] = {}
+    order: list[str] = []
+    for one in lists:
+        before = {(k, slot): one.names[at] for at, k, slot in one.places(one.count)}
+        new: list[str] = [f"{one.prefix}{k}" for k in range(one.head)]
+        names |= dict(zip(one.names[: one.head], new, strict=True))
+        for at, k, slot in one.places(len(kept)):
+            new.append(f"{one.prefix}{at}")
+            old = kept[k]
+            if old is None:
+                made[k, slot] = new[-1]
+            else:
+                names[before[old, slot]] = new[-1]
+        for name in one.names[len(one.names) - one.tail :] if one.tail else ():
+            new.append(f"{one.prefix}{len(new)}")
+            names[name] = new[-1]
+        order += new
+    return NewNumbers(names, made, tuple(order))

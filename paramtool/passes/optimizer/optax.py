@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Mapping as Map
 from dataclasses import replace
+from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import some
@@ -85,14 +86,8 @@ def _state(
 ) -> OptimizerState:  # fmt: skip
     at, node = place
     inside = SEPARATOR.join((*model.at, ""))
-    cut = max(
-        (
-            len(prefix)
-            for prefix in ((section.prefix for section in checkpoint.sections if section.role == "model"))
-            if inside.startswith(prefix)
-        ),
-        default=0,
-    )
+    prefixes = (section.prefix for section in checkpoint.sections if section.role == "model")
+    cut = max((len(prefix) for prefix in prefixes if inside.startswith(prefix)), default=0)
     keys = {path: name[cut:] for path, name in model.names.items()}
     entries = []
     for path, name in model.names.items():
@@ -101,10 +96,11 @@ def _state(
     group = Group(tuple(keys.values()), Mapping("dict", ()))
     fields = ", ".join(dict.fromkeys(tree.at[-1] if tree.at else "" for tree in trees))
     known = {name for tree in trees for name in tree.tensors.values()}
-    others = [
-        name for name in ((name for _, name in leaves(node))) if name not in known and _size(shapes.get(name)) > _LEAST
+    lost = [
+        name
+        for _, name in leaves(node)
+        if name not in known and prod(shapes.get(name, ())) > _LEAST and name.rpartition(SEPARATOR)[2] not in _OF_ALL
     ]
-    lost = [name for name in others if name.rpartition(SEPARATOR)[2] not in _OF_ALL]
     refused = f"{some(lost, 4)} {'has' if len(lost) == 1 else 'have'} not the name of a parameter" if lost else ""
     return OptimizerState(".".join(at), FORM, f"optax ({fields})", tuple(entries), (group,), refused=refused)
 
@@ -177,13 +173,6 @@ def _models(checkpoint: Checkpoint) -> Iterator[Model]:
             if names and at and all(name in entries and entries[name].role != "optimizer" for name in names.values()):
                 yield Model(at, names)
             todo += [((*at, word(key)), child) for key, child in node.items]
-
-
-def _size(shape: tuple[int, ...] | None) -> int:
-    size = 1
-    for one in shape or ():
-        size *= one
-    return size
 
 
 # Writing

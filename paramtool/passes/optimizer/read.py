@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from paramtool.errors import Defects, plural
 from paramtool.grouping import grouped
-from paramtool.model.checkpoint import Checkpoint, Entry, pending
+from paramtool.model.checkpoint import Checkpoint, pending
 from paramtool.model.objects import Key, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, children, tensor_names, word
 from paramtool.model.optimizer import Group, OptimizerState, Slot, StateEntry
 from paramtool.model.view import View
@@ -47,54 +47,37 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
 
     Defects where one contradicts itself: state for an id that no group has, an id in two groups.
     """
-    nodes, defects = tuple(_found(checkpoint.objects)), _Contradictions()
+    nodes = tuple(_found(checkpoint.objects))
     if not nodes:
         return ()
-    described, found = _PlainTensors(checkpoint), []
+    views, found = plain_views(checkpoint), []
+    defects: list[str] = []
     for one in nodes:
-        read = _flattened(one, described, defects) if one.is_flat else _of_torch(one, described, defects)
-        found.append(read)
-    if defects.lines:
-        raise Defects(checkpoint.files[0].path, defects.lines, hint="the optimizer's state is damaged, or was edited")
+        lines: list[str] = []
+        if one.is_flat:
+            found.append(_flattened(one, views, lines))
+        else:
+            found.append(_of_torch(one, views, checkpoint.format, lines))
+        defects += (f"{one.at or 'the optimizer'}: {line}" for line in lines)
+    if defects:
+        raise Defects(checkpoint.files[0].path, defects, hint="the optimizer's state is damaged, or was edited")
     return tuple(found)
 
 
-class _Contradictions:
-    """Defects, each with where it is."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def add(self, at: str, text: str) -> None:
-        """One more, of the optimizer at a path."""
-        self.lines.append(f"{at or 'the optimizer'}: {text}")
-
-
-class _PlainTensors:
-    """The dtypes and shapes of the plain tensors of a checkpoint, and how its optimizers are stored."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
-        self.views: dict[str, View] = {}
-        for name, entry in checkpoint.entries.items():
-            if (view := plain_view(entry)) is not None:
-                self.tensors[name] = view.dtype.name, view.shape
-                self.views[name] = view
-        self.format = checkpoint.format
+def plain_views(checkpoint: Checkpoint) -> dict[str, View]:
+    """The windows of the plain tensors, and of those whose sign or conjugation is still to be carried out."""
+    found = {}
+    for name, entry in checkpoint.entries.items():
+        if isinstance(entry.value, View):
+            found[name] = entry.value
+        elif waiting := pending(entry.value):
+            found[name] = waiting[1]
+    return found
 
 
 def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     """{tensor: shape} of the plain tensors, as `bind` asks for them."""
-    views = ((name, plain_view(entry)) for name, entry in checkpoint.entries.items())
-    return {name: view.shape for name, view in views if view is not None}
-
-
-def plain_view(entry: Entry) -> View | None:
-    """The window of a plain tensor, or of one whose sign or conjugation is still to be carried out; None for others."""
-    if isinstance(entry.value, View):
-        return entry.value
-    waiting = pending(entry.value)
-    return waiting[1] if waiting else None
+    return {name: view.shape for name, view in plain_views(checkpoint).items()}
 
 
 def _found(objects: Node) -> Iterator[_OptimizerNode]:
@@ -125,31 +108,30 @@ def _under(node: Node, key: str) -> Node | None:
     return next((child for name, child in node.items if name == key), None) if isinstance(node, Mapping) else None
 
 
-def _of_torch(found: _OptimizerNode, described: _PlainTensors, defects: _Contradictions) -> OptimizerState:
-    """An optimizer with `state` and `param_groups`."""
-    numbered = _numbered(found.node, described)
+def _of_torch(found: _OptimizerNode, views: Map[str, View], file_format: str, defects: list[str]) -> OptimizerState:
+    """An optimizer with `state` and `param_groups`; what contradicts itself is added to `defects`."""
+    numbered = _numbered(found.node, views)
     is_object = numbered != found.node or isinstance(found.around, Opaque)
-    found = found._replace(node=numbered)
-    groups = tuple(_groups(found, defects))
+    groups = tuple(_groups(numbered, defects))
     state: dict[int | str, Node] = {}
-    node = _under(found.node, _TORCH[0])
+    node = _under(numbered, _TORCH[0])
     assert isinstance(node, Mapping)
     for key, child in node.items:
         state[key if isinstance(key, (int, str)) else word(key)] = child
-    where = _placed(groups, found.at, defects)
+    where: dict[int | str, int] = {}  # in the order of the groups
+    for k, group in enumerate(groups):
+        for key in group.keys:
+            if key in where:
+                both = f"group {k} twice" if where[key] == k else f"groups {where[key]} and {k}"
+                defects.append(f"entry {key!r} is in {both}")
+            where.setdefault(key, k)
     strangers = [key for key in state if key not in where]
     by_name = any(isinstance(key, str) for key in where)
     lost = [key for key in strangers if by_name or not isinstance(key, str)]
     if lost:
         many = f"{plural(len(lost), 'entry', 'entries')} that no group has: {', '.join(map(repr, lost[:10]))}"
-        defects.add(found.at, f"`state` has {many}; the groups have {plural(len(where), 'entry', 'entries')}")
-    names = [
-        *dict.fromkeys(
-            slot
-            for entry in state.values()
-            for slot in ([key for key, _ in _pairs(entry)] if isinstance(entry, Mapping) else [])
-        )
-    ]
+        defects.append(f"`state` has {many}; the groups have {plural(len(where), 'entry', 'entries')}")
+    names = [slot for entry in state.values() if isinstance(entry, Mapping) for slot, _ in _pairs(entry)]
     algorithm, refused = _algorithm(names, groups)
     if is_object:
         refused = refused or "it was pickled as an object, and not as a state dict"
@@ -157,14 +139,16 @@ def _of_torch(found: _OptimizerNode, described: _PlainTensors, defects: _Contrad
         own = next(key for key in strangers if key not in lost)
         refused = refused or f"it keeps {own!r}, which is not the state of one parameter"
     entries = tuple(
-        StateEntry(key, group, tuple(_slots(state.get(key), described, algorithm))) for key, group in where.items()
+        StateEntry(key, group, tuple(_slots(state.get(key), views, algorithm))) for key, group in where.items()
     )
-    form = _form(described.format, by_name)
+    form = "dcp" if file_format == "dcp" or by_name else "torch"
+    if file_format.startswith(("deepspeed", "universal")):
+        form = "deepspeed"
     masters = _masters(found, groups)
     return OptimizerState(found.at, form, algorithm, entries, groups, masters=masters, refused=refused)
 
 
-def _numbered(node: Mapping, described: _PlainTensors) -> Mapping:
+def _numbered(node: Mapping, views: Map[str, View]) -> Mapping:
     """An optimizer that was pickled with its parameters, with their positions instead; any other as it is.
 
     Its state has the parameters themselves as keys.
@@ -173,7 +157,7 @@ def _numbered(node: Mapping, described: _PlainTensors) -> Mapping:
 
     def view_of(item: object) -> View | None:
         names = [*tensor_names(item)] if isinstance(item, (TensorRef, Opaque)) else []
-        return described.views.get(names[0]) if len(names) == 1 else None
+        return views.get(names[0]) if len(names) == 1 else None
 
     def number(item: Node) -> Node:
         view = view_of(item)
@@ -190,76 +174,53 @@ def _numbered(node: Mapping, described: _PlainTensors) -> Mapping:
     if not isinstance(listed, Sequence) or not isinstance(state, Mapping):
         return node
     listed = replace(listed, items=tuple(map(group, listed.items)))
-    views = ((key, view_of(key)) for key, _ in state.items)
-    keys: list[Key] = [key if view is None else numbers.get(view, key) for key, view in views]
-    state = replace(state, items=tuple((key, child) for key, (_, child) in zip(keys, state.items, strict=True)))
+    items: list[tuple[Key, Node]] = []
+    for key, child in state.items:
+        view = view_of(key)
+        items.append((key if view is None else numbers.get(view, key), child))
+    state = replace(state, items=tuple(items))
     changes: dict[str, Node] = {_TORCH[0]: state, _TORCH[1]: listed}
     return replace(node, items=tuple((key, changes.get(str(key), child)) for key, child in node.items))
 
 
-def _form(file_format: str, by_name: bool) -> str:
-    """What an optimizer is called by the format of its file."""
-    if file_format.startswith(("deepspeed", "universal")):
-        return "deepspeed"
-    return "dcp" if file_format == "dcp" or by_name else "torch"
-
-
-def _groups(found: _OptimizerNode, defects: _Contradictions) -> Iterator[Group]:
-    listed = _under(found.node, _TORCH[1])
+def _groups(node: Mapping, defects: list[str]) -> Iterator[Group]:
+    listed = _under(node, _TORCH[1])
     if not isinstance(listed, Sequence):
-        defects.add(found.at, "`param_groups` is not a list")
+        defects.append("`param_groups` is not a list")
         return
-    for k, node in enumerate(listed.items):
-        params = _under(node, "params")
-        if not isinstance(node, Mapping) or not isinstance(params, Sequence):
-            defects.add(found.at, f"group {k} has no list `params`")
+    for k, one in enumerate(listed.items):
+        params = _under(one, "params")
+        if not isinstance(one, Mapping) or not isinstance(params, Sequence):
+            defects.append(f"group {k} has no list `params`")
             continue
         keys = tuple(item.value for item in params.items if isinstance(item, Leaf))
         if len(keys) != len(params.items) or not all(type(key) in (int, str) for key in keys):
-            defects.add(found.at, f"`params` of group {k} are not all numbers or names")
+            defects.append(f"`params` of group {k} are not all numbers or names")
             continue
-        names = _texts(_under(node, "param_names"))
+        named = _under(one, "param_names")
+        listed_names = named.items if isinstance(named, Sequence) else ()
+        names = tuple(item.value for item in listed_names if isinstance(item, Leaf) and isinstance(item.value, str))
+        names = names if len(names) == len(listed_names) else ()
         if names and len(names) != len(keys):
-            defects.add(
-                found.at, f"group {k} has {len(names)} `param_names` for {plural(len(keys), 'entry', 'entries')}"
-            )
-        settings = tuple(item for item in node.items if item[0] not in _NOT_SETTINGS)
-        yield Group(keys, replace(node, items=settings), names)  # type: ignore[arg-type]  # numbers and names
-
-
-def _texts(node: Node | None) -> tuple[str, ...]:
-    if not isinstance(node, Sequence):
-        return ()
-    texts = tuple(item.value for item in node.items if isinstance(item, Leaf) and isinstance(item.value, str))
-    return texts if len(texts) == len(node.items) else ()
-
-
-def _placed(groups: tuple[Group, ...], at: str, defects: _Contradictions) -> dict[int | str, int]:
-    """{key: its group}, in the order of the groups."""
-    where: dict[int | str, int] = {}
-    for k, group in enumerate(groups):
-        for key in group.keys:
-            if key in where:
-                both = f"group {k} twice" if where[key] == k else f"groups {where[key]} and {k}"
-                defects.add(at, f"entry {key!r} is in {both}")
-            where.setdefault(key, k)
-    return where
+            defects.append(f"group {k} has {len(names)} `param_names` for {plural(len(keys), 'entry', 'entries')}")
+        settings = tuple(item for item in one.items if item[0] not in _NOT_SETTINGS)
+        yield Group(keys, replace(one, items=settings), names)  # type: ignore[arg-type]  # numbers and names
 
 
 def _algorithm(names: list[str], groups: tuple[Group, ...]) -> tuple[str, str]:
     """What an optimizer is, and why its state cannot follow."""
     first = next((group.settings for group in groups if group.keys), groups[0].settings if groups else None)
     settings = {str(key): node for key, node in first.items} if isinstance(first, Mapping) else {}
-    return slots.algorithm_of(names, settings), slots.refused(names, settings)
+    return slots.algorithm_of(names, settings)
 
 
-def _slots(entry: Node | None, described: _PlainTensors, algorithm: str) -> Iterator[Slot]:
+def _slots(entry: Node | None, views: Map[str, View], algorithm: str) -> Iterator[Slot]:
     """The slots of an entry; a state that is not a mapping is one slot without a name."""
     if entry is None:
         return
     pairs = [*_pairs(entry)] if isinstance(entry, Mapping) else [("", entry)]
     tensors = {key: child.name for key, child in pairs if isinstance(child, TensorRef)}
-    known = {key: described.tensors.get(tensors[key]) if key in tensors else None for key, _ in pairs}
+    known = {key: views.get(tensors.get(key, "")) for key, _ in pairs}
     kinds = slots.kinds_of(known, algorithm)
     for key, child in pairs:
         if key not in tensors:
@@ -290,24 +251,17 @@ def _masters(found: _OptimizerNode, groups: tuple[Group, ...]) -> Map[int | str,
         }
     for name in _MASTER_LISTS:
         lists = _under(found.around, name) if found.around else None
-        if isinstance(lists, Sequence) and (taken := _by_position(lists, groups)):
-            return taken
+        if not isinstance(lists, Sequence) or len(lists.items) != len(groups):
+            continue
+        listed = (items.items if isinstance(items, Sequence) else () for items in lists.items)
+        tensors = [[item.name for item in items if isinstance(item, TensorRef)] for items in listed]
+        if [len(names) for names in tensors] == [len(group.keys) for group in groups]:
+            pairs = zip(groups, tensors, strict=True)
+            return {key: name for group, names in pairs for key, name in zip(group.keys, names, strict=True)}
     return {}
 
 
-def _by_position(lists: Sequence, groups: tuple[Group, ...]) -> dict[int | str, str]:
-    """Copies listed for each group; none where the numbers differ."""
-    taken: dict[int | str, str] = {}
-    for group, items in zip(groups, lists.items, strict=False):
-        listed = items.items if isinstance(items, Sequence) else ()
-        tensors = [item.name for item in listed if isinstance(item, TensorRef)]
-        taken |= dict(zip(group.keys, tensors, strict=False))
-        if len(tensors) != len(group.keys):
-            return {}
-    return taken if len(lists.items) == len(groups) else {}
-
-
-def _flattened(found: _OptimizerNode, described: _PlainTensors, defects: _Contradictions) -> OptimizerState:
+def _flattened(found: _OptimizerNode, views: Map[str, View], defects: list[str]) -> OptimizerState:
     """A flattened optimizer: a name, a dot, and the slot or the setting; those with the same settings are a group."""
     state: dict[str, list[tuple[str, Node]]] = {}
     settings: dict[str, list[tuple[str, Node]]] = {}
@@ -316,18 +270,13 @@ def _flattened(found: _OptimizerNode, described: _PlainTensors, defects: _Contra
         name, _, last = path.rpartition(".")
         (state if kind == "state" else settings).setdefault(name, []).append((last, child))
     if lost := [name for name in state if name not in settings]:
-        defects.add(found.at, f"`state` has {plural(len(lost), 'name')} without settings: {', '.join(lost[:10])}")
-    groups = tuple(_with_the_same(settings))
-    algorithm, refused = _algorithm([*dict.fromkeys(key for pairs in state.values() for key, _ in pairs)], groups)
+        defects.append(f"`state` has {plural(len(lost), 'name')} without settings: {', '.join(lost[:10])}")
+    alike = grouped((tuple(sorted(pairs, key=lambda pair: pair[0])), name) for name, pairs in settings.items())
+    groups = tuple(Group(tuple(names), Mapping("dict", tuple(settings[names[0]]))) for names in alike.values())
+    algorithm, refused = _algorithm([key for pairs in state.values() for key, _ in pairs], groups)
     entries = tuple(
-        StateEntry(name, k, tuple(_slots(Mapping("dict", tuple(state.get(name, ()))), described, algorithm)))
+        StateEntry(name, k, tuple(_slots(Mapping("dict", tuple(state.get(name, ()))), views, algorithm)))
         for k, group in enumerate(groups)
         for name in map(str, group.keys)
     )
     return OptimizerState(found.at, "dcp-flat", algorithm, entries, groups, refused=refused)
-
-
-def _with_the_same(settings: Map[str, list[tuple[str, Node]]]) -> Iterator[Group]:
-    """The names that have the same settings, in groups."""
-    alike = grouped((tuple(sorted(pairs, key=lambda pair: pair[0])), name) for name, pairs in settings.items())
-    yield from (Group(tuple(names), Mapping("dict", tuple(settings[names[0]]))) for names in alike.values())

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.objects import Leaf, Node
 from paramtool.model.optimizer import Slot, SlotKind, StateEntry
+from paramtool.model.view import View
 
 KINDS: Mapping[str, SlotKind] = {
     "step": "scalar", "mu_product": "scalar", "eta": "scalar", "mu": "scalar", "RMS": "scalar",
@@ -102,39 +103,27 @@ _MOST_SLOTS = {"SparseAdam": {"step", "exp_avg", "exp_avg_sq"}, "Lion": {"exp_av
 """Rows that fit no optimizer with more slots than these."""
 
 
-def algorithm_of(slots: Collection[str], settings: Mapping[str, Node]) -> str:
-    """The name of an optimizer by its slots and the settings of a group; empty where that is not sure.
+def algorithm_of(slots: Collection[str], settings: Mapping[str, Node]) -> tuple[str, str]:
+    """An optimizer by its slots and the settings of a group, and why its state cannot follow parameters that change.
+
+    The name is empty where it is not sure, and the reason where the state can follow.
 
     >>> algorithm_of(["momentum_buffer"], {"momentum": Leaf(0.9), "dampening": Leaf(0)}), algorithm_of(["kron"], {})
-    ('SGD', '')
+    (('SGD', ''), ('', ''))
     >>> adam = {"betas": Leaf(None), "amsgrad": Leaf(False)}
-    >>> algorithm_of([], adam), algorithm_of([], adam | {"decoupled_weight_decay": Leaf(True)})
+    >>> algorithm_of([], adam)[0], algorithm_of([], adam | {"decoupled_weight_decay": Leaf(True)})[0]
     ('Adam or AdamW', 'AdamW')
     """
-    row = _found(slots, settings)
-    if row is None:
-        return ""
-    if row.name == "AdamW":  # since torch 2.7 they have the same settings, and one says which it is
-        decoupled = settings.get("decoupled_weight_decay")
-        if not isinstance(decoupled, Leaf):
-            return "Adam or AdamW"
-        return "AdamW" if decoupled.value else "Adam"
-    return row.name
-
-
-def _found(slots: Collection[str], settings: Collection[str]) -> _Algorithm | None:
     there, has = frozenset(settings), frozenset(slots)
     for row in _ALGORITHMS:
         fits = row.settings <= there and not row.without & there and (not row.slots or row.slots & has)
         if fits and has <= _MOST_SLOTS.get(row.name, has):
-            return row
-    return None
-
-
-def refused(slots: Collection[str], settings: Collection[str]) -> str:
-    """Why the state of an optimizer cannot follow parameters that change; empty where it can."""
-    row = _found(slots, settings)
-    return row.refused if row else ""
+            decoupled = settings.get("decoupled_weight_decay")
+            if row.name != "AdamW":
+                return row.name, row.refused
+            # since torch 2.7 they have the same settings, and one says which it is
+            return ("AdamW" if decoupled.value else "Adam") if isinstance(decoupled, Leaf) else "Adam or AdamW", ""
+    return "", ""
 
 
 def trajectory(algorithm: str) -> str:
@@ -146,20 +135,11 @@ def trajectory(algorithm: str) -> str:
     return next((row.trajectory for row in _ALGORITHMS if row.name == algorithm), "")
 
 
-def kind_of(key: str, shape: tuple[int, ...] | None, parameter: tuple[int, ...] | None) -> SlotKind:
-    """The kind of a slot by its name; shapes are None where they are not known, or the slot is a plain value.
+def kinds_of(slots: Mapping[str, View | None], algorithm: str) -> dict[str, SlotKind]:
+    """The kind of each slot of an entry, by its name and its tensor; None is a plain value.
 
-    >>> kind_of("exp_avg", (3, 2), (3, 2)), kind_of("exp_avg", (6,), (3, 2)), kind_of("kron", (3,), None)
-    ('first', 'unknown', 'unknown')
-    """
-    kind = KINDS.get(key, "unknown")
-    if kind in OF_ONE_SHAPE and shape is not None and parameter is not None and shape != parameter:
-        return "unknown"
-    return kind
-
-
-def kinds_of(slots: Mapping[str, tuple[str, tuple[int, ...]] | None], algorithm: str) -> dict[str, SlotKind]:
-    """The kind of each slot of an entry: {slot: (dtype, shape), or None for a plain value}.
+    >>> kinds_of({"exp_avg": None, "kron": None}, "")
+    {'exp_avg': 'first', 'kron': 'unknown'}
 
     bitsandbytes keeps small tensors in float32: then two slots are Adam's moments, and it is not known what one is.
     """
@@ -168,11 +148,11 @@ def kinds_of(slots: Mapping[str, tuple[str, tuple[int, ...]] | None], algorithm:
         kinds = kinds_of(inner, algorithm)
         return {key: kinds[last_part(key)] for key in slots}
     if algorithm == "LBFGS":
-        return {key: "global" if key in _LBFGS else kind_of(key, None, None) for key in slots}
-    found = {key: kind_of(key, value[1] if value else None, None) for key, value in slots.items()}
+        return {key: "global" if key in _LBFGS else KINDS.get(key, "unknown") for key in slots}
+    found = {key: KINDS.get(key, "unknown") for key in slots}
     for key, kind in (("state1", "first"), ("state2", "second")):
-        value = slots.get(key)
-        if value is not None and value[0] != "uint8":
+        view = slots.get(key)
+        if view is not None and view.dtype.name != "uint8":
             found[key] = kind if "state2" in slots else "unknown"  # type: ignore[assignment]
     return found
 

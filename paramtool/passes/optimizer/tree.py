@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Mapping as Map
 from collections.abc import Sequence as Sequence_
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from paramtool.model.objects import EMPTY, Key, Leaf, Mapping, Node, Sequence, map_children, map_tensors, word
+from paramtool.model.objects import EMPTY, Key, Leaf, Mapping, Node, Sequence, map_children, map_tensors, walk, word
 
 ORDERED = "collections.OrderedDict"
 PARAMS, PARAM_NAMES = "params", "param_names"
@@ -99,8 +99,6 @@ class StateForm(NamedTuple):
     """The entries, each with its key."""
     renumbered: Callable[[Node, Renumbered], Node]
     """The same node with other entries."""
-    is_list: bool = False
-    """Whether an entry is one tensor of a list, without slots."""
 
 
 def node_at(node: Node, at: str) -> Node:
@@ -115,34 +113,20 @@ def node_at(node: Node, at: str) -> Node:
     return found[0] if found else EMPTY
 
 
-def form_of(name: str) -> StateForm:
-    """The form of an optimizer; KeyError for one that is not written."""
-    return _FORMS[name]
-
-
 # torch: {"state": {0: {...}}, "param_groups": [{"params": [0]}]}
 
 
 def renumbered(node: Node, new: Renumbered) -> Node:
     """A mapping of torch's optimizer with other entries."""
     assert isinstance(node, Mapping)
-    changes: dict[Key, Callable[[Node], Node]] = {
-        "state": lambda child: _state(child, new),
-        "param_groups": lambda child: _groups(child, new),
-    }
-    items = tuple((key, changes[key](child) if key in changes else child) for key, child in node.items)
-    return replace(node, items=items)
-
-
-def _state(node: Node, new: Renumbered) -> Node:
-    assert isinstance(node, Mapping)
-    return replace(node, items=tuple((key, new.entries[key]) for key in new.order if key in new.entries))
-
-
-def _groups(node: Node, new: Renumbered) -> Node:
-    assert isinstance(node, Sequence)
-    made = map(_group, node.items, new.groups)
-    return replace(node, items=tuple(one for k, one in enumerate(made) if k not in new.emptied))
+    items = dict(node.items)
+    state, groups = items["state"], items["param_groups"]
+    assert isinstance(state, Mapping) and isinstance(groups, Sequence)
+    kept = tuple((key, new.entries[key]) for key in new.order if key in new.entries)
+    made = map(_group, groups.items, new.groups)
+    left = tuple(one for k, one in enumerate(made) if k not in new.emptied)
+    items |= {"state": replace(state, items=kept), "param_groups": replace(groups, items=left)}
+    return replace(node, items=tuple(items.items()))
 
 
 def _group(node: Node, new: Sequence_[tuple[Key, str]]) -> Node:
@@ -216,12 +200,12 @@ def _list_renumbered(node: Node, new: Renumbered) -> Node:
     return replace(node, items=tuple(new.entries[key] for key in new.order), mark=0)
 
 
-_FORMS = {
+FORMS = {
     "torch": StateForm(entries_of, renumbered),
     "dcp": StateForm(entries_of, renumbered),
     "deepspeed": StateForm(entries_of, renumbered),
     "dcp-flat": StateForm(_flat_entries, _flat_renumbered),
-    "list": StateForm(_list_entries, _list_renumbered, is_list=True),
+    "list": StateForm(_list_entries, _list_renumbered),
 }
 
 
@@ -233,3 +217,40 @@ def moved_below(node: Node, old: str, new: str) -> Node:
 def is_below(name: str, path: str) -> bool:
     """Whether a tensor is at a path, or below it."""
     return name == path or name.startswith(f"{path}.")
+
+
+# --- Schedules of learning rates, which keep lists with an item for each group of their optimizer --------------------
+#
+#     {"base_lrs": [0.1, 0.01], "_last_lr": [0.05, 0.005], "last_epoch": 3}       torch 2.13 (optim/lr_scheduler.py)
+#
+# Where a group of an optimizer ends, its items go.
+
+
+SIGNS = ("base_lrs", "_last_lr")
+"""A mapping with a list of one of these names is a schedule's."""
+LISTS = (*SIGNS, "lr_lambdas", "max_lrs", "min_lrs", "base_momentums", "max_momentums")
+"""What torch's schedules keep for each group."""
+
+
+def of_groups(node: Node, count: int) -> bool:
+    """Whether a tree has a schedule for an optimizer of this many groups."""
+    return any(_is_schedule(child, count) for child in walk(node))
+
+
+def without_groups(node: Node, count: int, gone: Collection[int]) -> Node:
+    """A tree whose schedules for `count` groups have no items of those that are gone."""
+    made = map_children(node, lambda child: without_groups(child, count, gone))
+    if not isinstance(made, Mapping) or not _is_schedule(made, count):
+        return made
+    items: list[tuple[Key, Node]] = []
+    for key, child in made.items:
+        if key in LISTS and isinstance(child, Sequence) and len(child.items) == count:
+            child = replace(child, items=tuple(item for k, item in enumerate(child.items) if k not in gone))
+        items.append((key, child))
+    return replace(made, items=tuple(items))
+
+
+def _is_schedule(node: Node, count: int) -> bool:
+    if not isinstance(node, Mapping):
+        return False
+    return any(key in SIGNS and isinstance(child, Sequence) and len(child.items) == count for key, child in node.items)
