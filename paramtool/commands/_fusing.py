@@ -24,9 +24,8 @@ from paramtool.parts.layout import PartGroup, PartLayout, all_part_layouts, find
 from paramtool.parts.packing import packing_of
 from paramtool.passes.parts import consistency, find, following, fuse
 from paramtool.passes.parts.dialect_change import EXPERT, refuse_left
-from paramtool.passes.parts.fuse import Joint, KnownParts, PartNames
-from paramtool.passes.parts.rearranged import Rearranged
-from paramtool.passes.parts.restoring import parts_as_they_are, restored
+from paramtool.passes.parts.fuse import Joint, KnownParts, parts_as_they_are, restored
+from paramtool.passes.parts.rewrite import Rearranged
 
 if TYPE_CHECKING:
     from paramtool.commands.relayout_options import RelayoutOptions
@@ -56,10 +55,10 @@ def fused(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         _check(joints, source, options)
     if layout.group == "experts":
         _refuse_left(joints, source)
-    done = restored(joints, again, known.unfused, source.ranks, is_fused=False)
+    back, described = restored(joints, again, known.unfused, source.ranks, is_fused=False)
     parts = parts_as_they_are(joints, source.shapes)
     old = {one.tensor: one for one in known.fused}
-    new = {one.tensor: one for one in done.new}
+    new = {one.tensor: one for one in described}
     new |= {name: old[name] for name, one in new.items() if name in old and old[name].is_like(one)}
     return _rearrangement(
         joints,
@@ -68,7 +67,7 @@ def fused(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         replace(
             known,
             fused=(*(one for one in known.fused if one.tensor not in new), *new.values()),
-            unfused=tuple(one for one in known.unfused if one.tensor not in done.tensors),
+            unfused=tuple(one for one in known.unfused if one.tensor not in back),
         ),
         target=layout.name,
     )
@@ -100,7 +99,7 @@ def unfused(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         _refuse_twice(found.joints, known, is_fused=True)
         _check(found.joints, source, options)
     joints = found.joints
-    done = restored(joints, again, known.fused, source.ranks, is_fused=True)
+    _, described = restored(joints, again, known.fused, source.ranks, is_fused=True)
     taken = {one.stored.name for one in joints}
     return _rearrangement(
         joints,
@@ -109,7 +108,7 @@ def unfused(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         replace(
             known,
             fused=tuple(one for one in known.fused if one.tensor not in taken),
-            unfused=(*known.unfused, *done.new),
+            unfused=(*known.unfused, *described),
         ),
         source=found.layouts,
         said=found.said,
@@ -323,7 +322,7 @@ def _layout(text: str | None) -> PartLayout:
     return found
 
 
-def _names(options: RelayoutOptions, layout: PartLayout | None = None, *, fused: bool = False) -> PartNames:
+def _names(options: RelayoutOptions, layout: PartLayout | None = None, *, fused: bool = False) -> dict[str, str]:
     """The names that are asked for; UsageError for one that nothing of the layout has, or of any if none is given."""
     of = [layout] if layout is not None else all_part_layouts()
     usual = list(dict.fromkeys(name for one in of for name in _usual(one, fused)))
@@ -332,7 +331,7 @@ def _names(options: RelayoutOptions, layout: PartLayout | None = None, *, fused:
         raise UsageError(f"--rename {unknown[0]!r}: {what}; expected one of: {', '.join(usual[:MANY_NAMES])}")
     if empty := [name for name, new in (options.rename or {}).items() if not new.strip(".")]:
         raise UsageError(f"--rename {empty[0]!r} to {(options.rename or {})[empty[0]]!r}: expected a name")
-    return PartNames(dict(options.rename or {}))
+    return dict(options.rename or {})
 
 
 def _usual(layout: PartLayout, fused: bool) -> list[str]:
@@ -341,8 +340,8 @@ def _usual(layout: PartLayout, fused: bool) -> list[str]:
     return [*(row.name for row in layout.tensors), *parts] if fused else parts
 
 
-def _called(layout: PartLayout, names: PartNames) -> PartGroup:
+def _called(layout: PartLayout, names: Mapping[str, str]) -> PartGroup:
     """The group of a layout with the names that the user says its parts have in the file."""
     kind, made = group(layout.group), {row.name for row in layout.tensors}
-    parts = {term: usual if usual in made else names.of(usual) for term, usual in kind.parts.items()}
+    parts = {term: usual if usual in made else names.get(usual, usual) for term, usual in kind.parts.items()}
     return kind if parts == kind.parts else replace(kind, parts=parts, others=())

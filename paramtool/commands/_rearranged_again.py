@@ -37,9 +37,8 @@ from paramtool.parts.sizes import UnknownSize
 from paramtool.passes.objects_differ import without
 from paramtool.passes.parts import fuse
 from paramtool.passes.parts.dialect_change import dialect_change, views_of, without_old_names
-from paramtool.passes.parts.rearranged import Rearranged, renames
 from paramtool.passes.parts.recorded import with_parts
-from paramtool.passes.parts.rewrite import moves, new_targets, rewritten
+from paramtool.passes.parts.rewrite import Rearranged, moves, new_targets, renames, rewritten
 
 
 @frozen

@@ -14,7 +14,7 @@ from paramtool.passes.compat.check import RowClash, judge
 from paramtool.passes.compat.wanted import Wanted
 from paramtool.passes.parts import fuse
 from paramtool.passes.parts.dialect_change import dialect_change
-from paramtool.passes.parts.rearranged import Rearranged
+from paramtool.passes.parts.rewrite import Rearranged
 
 CONVERT = "convert --to "
 

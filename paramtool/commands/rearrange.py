@@ -29,9 +29,8 @@ from paramtool.parts import config_types
 from paramtool.parts.facts import of_spec
 from paramtool.parts.known_model import KnownModel
 from paramtool.passes.parts.dialect_change import dialect_change, dialect_of, views_of, without_old_names
-from paramtool.passes.parts.rearranged import HandedOver, Rearranged, renames
 from paramtool.passes.parts.recorded import kept_names, with_parts
-from paramtool.passes.parts.rewrite import rewritten
+from paramtool.passes.parts.rewrite import HandedOver, Rearranged, renames, rewritten
 
 if TYPE_CHECKING:
     from paramtool.commands.output.writer import Writer

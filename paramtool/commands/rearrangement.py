@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from paramtool.formats.record import parts as record
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.parts import PartsRecord
-from paramtool.passes.parts.rearranged import Rearranged
+from paramtool.passes.parts.rewrite import Rearranged
 
 
 @frozen

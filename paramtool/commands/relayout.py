@@ -70,7 +70,7 @@ from paramtool.passes.rnn.rewrite import together
 
 if TYPE_CHECKING:
     from paramtool.commands.rearrangement import Rearrangement
-    from paramtool.passes.parts.rearranged import HandedOver
+    from paramtool.passes.parts.rewrite import HandedOver
     from paramtool.passes.types.apply import Typed
 
 
@@ -182,7 +182,7 @@ def _adapter(folder: str, checkpoint: Checkpoint, options: RelayoutOptions) -> M
     rearranged, change = _rearrangement(checkpoint, options)
     if rearranged is None or change is None:
         return {}
-    taken = change.take()
+    taken = change.pop()
     old = {one.name for one in taken.read}
     new = {one.name for one in taken.made} | (checkpoint.entries.keys() - old)
     return adapter_config.rewritten(folder, checkpoint.entries, new)
@@ -300,13 +300,13 @@ def _carried(
     ties = retied(checkpoint, options.untie, options.tie or {})
     state = StateChoice(options.untied_state, options.tied_state)
     if change is not None:
-        from paramtool.passes.parts.rearranged import HandedOver, renames
         from paramtool.passes.parts.rewrite import moves as moves_of_parts
+        from paramtool.passes.parts.rewrite import renames
 
-        taken = change.take()
+        taken = change.pop()
         if keeps_state(checkpoint) or holds_state(where.sidecars):
             moves, renamed = moves_of_parts(checkpoint.files[0].path, taken), renames(taken)
-        change = HandedOver(taken)
+        change = [taken]
     else:
         moves = (*moves_of_networks(checkpoint, converted), *ties.moves)
     choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, state)
@@ -374,11 +374,10 @@ def _rearrangement(
 ) -> tuple[Rearrangement, HandedOver] | tuple[None, None]:
     """What is done to attention, gated MLPs and experts, for the report and to plan it; None for recurrent networks."""
     from paramtool.commands import rearrange
-    from paramtool.passes.parts.rearranged import HandedOver
 
     if rearrange.is_wanted(checkpoint, options) or _has_parts_alone(checkpoint, options):
         found = rearrange.rearrangement(checkpoint, options)
-        return found.reported(), HandedOver(found.change)
+        return found.reported(), [found.change]
     return None, None
 
 

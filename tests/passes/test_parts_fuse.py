@@ -13,7 +13,7 @@ from paramtool.parts.pieces import whole
 from paramtool.parts.sizes import Sizes
 from paramtool.passes.parts import find, fuse
 
-NAMES = fuse.PartNames({})
+NAMES: dict[str, str] = {}
 Shapes = dict[str, tuple[int, ...]]
 ATTENTION = [one for one in all_part_layouts() if one.group == "qkv"]
 
@@ -30,12 +30,12 @@ def shapes_of(heads: int, kv_heads: int, dim: int, at: str = "h.0") -> Shapes:
     return found | {f"{at}.{part}_proj.bias": (count,) for part, count in rows.items()}
 
 
-def fused(shapes: Shapes, name: str, names: fuse.PartNames = NAMES, **facts: int) -> list[fuse.Joint]:
+def fused(shapes: Shapes, name: str, names: dict[str, str] = NAMES, **facts: int) -> list[fuse.Joint]:
     groups = find.apart(shapes, group(layout(name).group), (), "f")
     return [*fuse.fused(groups, layout(name), fuse.KnownParts(shapes, lambda at: facts, names))]
 
 
-def unfused(shapes: Shapes, name: str, names: fuse.PartNames = NAMES, **facts: int) -> list[fuse.Joint]:
+def unfused(shapes: Shapes, name: str, names: dict[str, str] = NAMES, **facts: int) -> list[fuse.Joint]:
     groups = find.fused(shapes, layout(name), (), "f")
     return [*fuse.unfused(groups, layout(name), fuse.KnownParts(shapes, lambda at: facts, names))]
 
@@ -100,7 +100,7 @@ def test_facts_that_contradict_shapes(facts: dict[str, int], says: str) -> None:
 
 
 def test_names() -> None:
-    names = fuse.PartNames({"qkv_proj": "mix", "q_proj": "queries"})
+    names = {"qkv_proj": "mix", "q_proj": "queries"}
     assert {one.stored.name for one in fused(shapes_of(2, 2, 1), "qkv", names)} == {"h.0.mix.weight", "h.0.mix.bias"}
     found = unfused({"h.0.qkv_proj.weight": (6, 5)}, "qkv", names, heads=2, kv_heads=2)
     assert [part.name for part in fuse.parts_of(found)] == [

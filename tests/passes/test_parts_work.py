@@ -14,8 +14,7 @@ from paramtool.parts.known_model import KnownModel
 from paramtool.parts.layout import find_part_layout, group
 from paramtool.passes.parts import find, fuse
 from paramtool.passes.parts.dialect_change import dialect_change, dialect_of
-from paramtool.passes.parts.rearranged import Rearranged
-from paramtool.passes.parts.rewrite import rewritten
+from paramtool.passes.parts.rewrite import Rearranged, rewritten
 from paramtool.passes.rnn import beside
 from tests.hostile.test_bounded_work import EXPONENT, exponent, peak, steps
 from tests.passes.made import view

@@ -33,23 +33,15 @@ PARTS = frozenset(
 """What a layer cannot lack if another of its place has it; without names that other things have, too."""
 
 
-class _Modules(NamedTuple):
-    """The modules of one place, by the tensors that they have themselves."""
-
-    by_tensors: dict[frozenset[str], list[str]]
-    """{names in a module, `q_proj.weight`: modules}"""
+_Modules = dict[frozenset[str], list[str]]
+"""The modules of one place, by the tensors that they have themselves: {names in a module, `q_proj.weight`: modules}"""
 
 
 def _placed(names: Iterable[str]) -> dict[str, _Modules]:
     """{place: its modules}, `*` for the numbers in their names."""
-    modules: dict[str, set[str]] = {}
-    for name in names:
-        module = module_of(name)
-        modules.setdefault(module, set()).add(name[len(module) :].removeprefix("."))
     found: dict[str, _Modules] = {}
-    for module, tensors in modules.items():
-        same = found.setdefault(place(module), _Modules({})).by_tensors
-        same.setdefault(frozenset(tensors), []).append(module)
+    for module, own in grouped(map(_module_and_own, names)).items():
+        found.setdefault(place(module), {}).setdefault(frozenset(own), []).append(module)
     return found
 
 
@@ -58,9 +50,7 @@ def check(names: Collection[str], config: Mapping[str, Any], among: Container[st
 
     Only places `among` those that are given are looked at.
     """
-    placed = _placed(names)
-    if among is not None:
-        placed = {at: modules for at, modules in placed.items() if at in among}
+    placed = {at: modules for at, modules in _placed(names).items() if among is None or at in among}
     if lines := list(_mixed(placed)):
         raise LayoutError(
             listed(f"{plural(len(lines), 'place mixes', 'places mix')} two forms:", lines),
@@ -115,21 +105,19 @@ def _mixed(placed: Mapping[str, _Modules]) -> Iterator[str]:
     places = grouped(
         ((at.removesuffix(".*") if form.kind == "experts" else at, form.kind), form)
         for at, modules in placed.items()
-        for tensors, same in modules.by_tensors.items()
+        for tensors, same in modules.items()
         for form in _forms(tensors, same[0])
     )
     for (where, _), forms in places.items():
-        pairs = [(a, b) for a, b in combinations(forms, 2) if a.of != b.of and _contradict(a, b)]
+        pairs = [
+            (a, b)
+            for a, b in combinations(forms, 2)
+            # MiniMax and Nemotron-H have layers of two sorts under one name
+            if a.of != b.of and (a.module == b.module or not (a.rest and b.rest) or a.rest & b.rest)
+        ]
         if pairs:
             first, other = min(pairs, key=lambda pair: pair[0].module != pair[1].module)
             yield f"{where}: {first} and {other}"
-
-
-def _contradict(one: _PartForm, other: _PartForm) -> bool:
-    """Whether two forms cannot be in one model: MiniMax and Nemotron-H have layers of two sorts under one name."""
-    if one.module == other.module or not (one.rest and other.rest):
-        return True
-    return not one.rest.isdisjoint(other.rest)
 
 
 def _forms(tensors: frozenset[str], module: str) -> Iterator[_PartForm]:
@@ -170,10 +158,10 @@ def _form(
 def _extra(placed: Mapping[str, _Modules]) -> Iterator[str]:
     """A line for each expert of a list with a tensor that most experts of its place lack."""
     for at, modules in placed.items():
-        if len(modules.by_tensors) < 2 or not _LISTED.search(at):
+        if len(modules) < 2 or not _LISTED.search(at):
             continue
-        usual = max(modules.by_tensors, key=lambda one: len(modules.by_tensors[one]))
-        for tensors, same in modules.by_tensors.items():
+        usual = max(modules, key=lambda one: len(modules[one]))
+        for tensors, same in modules.items():
             if tensors > usual and not all(map(_is_part, tensors - usual)):
                 yield from (f"{module!r} has {', '.join(sorted(tensors - usual))}" for module in same)
 
@@ -196,7 +184,7 @@ def check_biases(shapes: Mapping[str, tuple[int, ...]], scaled: Container[str] =
             continue
         if len(known) > 3 or (shape[-1] in known[-2:] and shape[:-1] == known[:-2]):
             continue
-        if name.endswith(".bias") and (len(known) > 2 or not _is_part(module_and_own(name)[1])):
+        if name.endswith(".bias") and (len(known) > 2 or not _is_part(_module_and_own(name)[1])):
             continue
         lines.append(f"{name!r} has shape {list(shape)}; {weight!r} has {list(known)}")
     if lines:
@@ -206,7 +194,7 @@ def check_biases(shapes: Mapping[str, tuple[int, ...]], scaled: Container[str] =
         )
 
 
-def module_and_own(name: str) -> tuple[str, str]:
+def _module_and_own(name: str) -> tuple[str, str]:
     """The module that a tensor's layer is in, and the name in it: `h.0.attn` and `q_proj.bias`."""
     module = module_of(name)
     return module, name[len(module) :].removeprefix(".")
@@ -215,18 +203,13 @@ def module_and_own(name: str) -> tuple[str, str]:
 def _lacking(placed: Mapping[str, _Modules], config: Mapping[str, Any]) -> Iterator[str]:
     """A line for each module that has nothing of its own, and lacks a part that others of its place have."""
     for modules in placed.values():
-        if len(modules.by_tensors) < 2:
-            continue
-        most = sorted(modules.by_tensors, key=lambda one: (-len(one), -len(modules.by_tensors[one])))
-        for tensors, same in modules.by_tensors.items():
-            fuller = next((one for one in most if _lacks(tensors, one)), None)
-            missing = sorted(own for own in fuller - tensors if _is_part(own)) if fuller is not None else []
-            if fuller is None or not missing:
-                continue
-            for module in same:
+        most = sorted(modules, key=lambda one: (-len(one), -len(modules[one])))
+        for tensors, same in modules.items():
+            fuller = next((one for one in most if _lacks(tensors, one)), tensors)
+            missing = sorted(filter(_is_part, fuller - tensors))
+            for module in same if missing else ():
                 if not is_so(module, missing, config):
-                    other = modules.by_tensors[fuller][0]
-                    yield f"{module!r} has no {', '.join(missing)}; {other!r} has"
+                    yield f"{module!r} has no {', '.join(missing)}; {modules[fuller][0]!r} has"
 
 
 def _lacks(tensors: frozenset[str], other: frozenset[str]) -> bool:

@@ -123,41 +123,34 @@ def target(stored: Stored, found: Sources, *, in_runs: bool = True) -> Target:
 
 def _copies(whole: View, piece: Piece, held: Iterable[HeldPiece]) -> Iterator[Copy]:
     """The copies that fill a piece of a tensor, each from one piece of another."""
-    begin = _begin(piece, whole)
     for one in held:
         view = one.view
-        there = _begin(one.piece, view)
+        begin = whole.offset + _steps(piece, whole.strides)
+        there = view.offset + _steps(one.piece, view.strides)
         places = (piece.start, piece.digits, one.piece.start, one.piece.digits)
-        for run in _runs_in_common(places, whole.strides, view.strides):
+        for here_from, there_from, shape, steps_here, steps_there in _in_common(places, whole.strides, view.strides):
             yield Copy(
-                View(whole.storage, whole.dtype, begin + run.here, run.shape, run.steps_here),
-                ((1, View(view.storage, view.dtype, there + run.there, run.shape, run.steps_there)),),
+                View(whole.storage, whole.dtype, begin + here_from, shape, steps_here),
+                ((1, View(view.storage, view.dtype, there + there_from, shape, steps_there)),),
                 names=one.names,
             )
 
 
-def _begin(piece: Piece, tensor: View) -> int:
-    """The element of a storage at which a piece of a tensor begins."""
-    steps: Iterable[int] = map(mul, piece.at, tensor.strides)
-    return tensor.offset + sum(steps)
-
-
-class _Common(NamedTuple):
-    """The same elements in two tensors, counted from where two pieces begin; the slowest axis of the first leads."""
-
-    here: int
-    there: int
-    shape: tuple[int, ...]
-    steps_here: tuple[int, ...]
-    steps_there: tuple[int, ...]
+def _steps(piece: Piece, strides: Sequence[int]) -> int:
+    """How many elements behind the first one of a tensor with these strides a piece of it begins."""
+    steps: Iterable[int] = map(mul, piece.at, strides)
+    return sum(steps)
 
 
 _Places = tuple[tuple[int, ...], tuple[Digits, ...], tuple[int, ...], tuple[Digits, ...]]
 """(start, digits) of one piece and of another"""
+_Common = tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""The same elements in two tensors: where they begin behind two pieces, their shape, and their steps in both; the
+slowest axis of the first leads."""
 
 
 @lru_cache(maxsize=KEPT)
-def _runs_in_common(places: _Places, steps: tuple[int, ...], others: tuple[int, ...]) -> tuple[_Common, ...]:
+def _in_common(places: _Places, steps: tuple[int, ...], others: tuple[int, ...]) -> tuple[_Common, ...]:
     """What two pieces have in common, wherever they are in tensors with these strides."""
     start, digits, other_start, other_digits = places
     mine = Piece("", start, digits, (0,) * len(steps))
@@ -178,29 +171,19 @@ def _common(pair: Pair, steps: tuple[int, ...], others: tuple[int, ...]) -> _Com
         if found and found[-1][1:] == (length * here, length * there):  # continues the axis before it
             length *= found.pop()[0]
         found.append((length, here, there))
-    here, there = (
-        sum(k * step for k, step in zip(piece.at, strides, strict=True))
-        for piece, strides in ((pair.mine, steps), (pair.other, others))
-    )
     shape, steps_here, steps_there = zip(*found, strict=True) if found else ((), (), ())
-    return _Common(here, there, shape, steps_here, steps_there)
+    return _steps(pair.mine, steps), _steps(pair.other, others), shape, steps_here, steps_there
 
 
-def _in_runs(copies: Sequence[Copy]) -> Iterator[Copy]:
+def _in_runs(copies: Sequence[Copy]) -> Sequence[Copy]:
     """The same copies, those with long runs as one copy for each run, in the order of the target."""
-    cuts = [_cut(copy.destination) for copy in copies]
-    runs = sum(prod(copy.destination.shape[:cut]) for copy, cut in zip(copies, cuts, strict=True) if cut)
-    if not any(cuts) or min(
-        copy.destination.dtype.nbytes(prod(copy.destination.shape[cut:]))
-        for copy, cut in zip(copies, cuts, strict=True)
-    ) < (RUN_NBYTES):
-        yield from copies
-        return
-    if runs > MAX_RUNS:
-        yield from copies
-        return
-    found = [one for copy, cut in zip(copies, cuts, strict=True) for one in (_runs(copy, cut) if cut else (copy,))]
-    yield from sorted(found, key=lambda copy: copy.destination.offset)
+    pairs = [(copy, copy.destination, _cut(copy.destination)) for copy in copies]
+    runs = sum(prod(view.shape[:cut]) for _, view, cut in pairs if cut)
+    shortest = min((view.dtype.nbytes(prod(view.shape[cut:])) for _, view, cut in pairs), default=0)
+    if runs and runs <= MAX_RUNS and shortest >= RUN_NBYTES:
+        found = (one for copy, _, cut in pairs for one in (_runs(copy, cut) if cut else (copy,)))
+        copies = sorted(found, key=lambda copy: copy.destination.offset)
+    return copies
 
 
 def _cut(view: View) -> int:

@@ -27,8 +27,8 @@ from paramtool.parts.pieces import Digits, Stored, whole
 from paramtool.passes.parts import consistency, following
 from paramtool.passes.parts import order as first_order
 from paramtool.passes.parts.fuse import Joint
-from paramtool.passes.parts.rearranged import Rearranged
 from paramtool.passes.parts.recorded import family_layouts, put_together
+from paramtool.passes.parts.rewrite import Rearranged
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -27,21 +27,14 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def elements(group: ApartGroup, shapes: Shapes, packing: Packing) -> Callable[[str], tuple[int, ...]]:
-    """{companion of a part: the [outputs, inputs] of the part's weight}."""
+def elements(group: ApartGroup, suffix: str, shapes: Shapes, packing: Packing) -> Callable[[str], tuple[int, ...]]:
+    """{companion of a part, of this suffix: the [outputs, inputs] of the part's weight}."""
     modules: dict[str, dict[str, tuple[int, ...]]] = {}
     for member in group.members:
         for names in member.tensors.values():
             for name in names:
                 modules.setdefault(name.removesuffix(member.suffix), {})[member.suffix] = shapes[name]
-
-    def of(name: str) -> tuple[int, ...]:
-        module = next(
-            module for module in modules if name.startswith(module) and name[len(module) :] in modules[module]
-        )
-        return _logical(name, modules[module], packing)
-
-    return of
+    return lambda name: _logical(name, modules[name.removesuffix(suffix)], packing)
 
 
 def fused_elements(group: FusedGroup, row: int, content: str, shapes: Shapes, *, packing: Packing) -> tuple[int, ...]:

@@ -6,8 +6,8 @@ and fused tensors are described by the same pattern.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from math import prod
 from typing import NamedTuple
 
@@ -45,26 +45,18 @@ class Joint(NamedTuple):
 
 
 @frozen
-class PartNames:
-    """What parts and fused tensors are called, where not as usual."""
-
-    given: Mapping[str, str] = field(default_factory=dict)
-    """{usual name: the name that is wanted}"""
-
-    def of(self, usual: str) -> str:
-        """The name for a usual one."""
-        return self.given.get(usual, usual)
-
-
-@frozen
 class KnownParts:
     """What is known of the tensors of a checkpoint beside their names."""
 
     shapes: Mapping[str, tuple[int, ...]]
     sizes_of: SizesOf
-    names: PartNames = PartNames()
-    """Those of the output."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """{usual name of a part or a fused tensor: the name in the output}, where that is another."""
     packing: Packing = USUAL
+
+    def called(self, usual: str) -> str:
+        """The name in the output for a usual one."""
+        return self.names.get(usual, usual)
 
 
 def fused(groups: Iterable[ApartGroup], layout: PartLayout, known: KnownParts) -> Iterator[Joint]:
@@ -79,20 +71,18 @@ def _fused_row(one: ApartGroup, member: GroupMember, row: FusedRow, layout: Part
     shapes, packing = known.shapes, known.packing
     is_companion = member.suffix not in ("", WEIGHT, BIAS)
     content, along = (row.content, row.along) if is_companion else pattern_of(row, member.suffix)
-    shape_of = following.elements(one, shapes, packing) if is_companion else shapes.__getitem__
-    facts = Sizes(known.sizes_of(one.at))
-    exact = {
-        term: [PartTensor(name, axes, shape_of(name), factors(name, member.suffix)) for name in member.tensors[term]]
+    shape_of = following.elements(one, member.suffix, shapes, packing) if is_companion else shapes.__getitem__
+    facts = solving.per_head(content, Sizes(known.sizes_of(one.at)))
+    exact = (
+        PartTensor(name, patterns.axes_of(term, content), shape_of(name), factors(name, member.suffix))
         for term in row.terms()
-        for axes in (patterns.axes_of(term, content),)
-    }
-    facts = solving.per_head(content, facts)
-    solving.learned(facts, (part for parts in exact.values() for part in parts))  # contradictions
+        for name in member.tensors[term]
+    )
+    solving.learned(facts, exact)  # contradictions
     content = patterns.loosened(content)
     parts = {
-        term: tuple(PartTensor(part.name, axes, part.shape) for part in found)
-        for term, found in exact.items()
-        for axes in (patterns.axes_of(term, content),)
+        term: tuple(PartTensor(name, patterns.axes_of(term, content), shape_of(name)) for name in member.tensors[term])
+        for term in row.terms()
     }
     if patterns.has_experts(content):
         # Facts with the number of experts; LayoutError if it is known to be another.
@@ -103,18 +93,13 @@ def _fused_row(one: ApartGroup, member: GroupMember, row: FusedRow, layout: Part
                 hint="experts are missing, or the facts in config.json or --spec are those of another model",
             )
         facts = facts.with_one(patterns.EXPERTS, count)
-    name = fused_name(one.at, known.names.of(row.name), member.suffix, row.is_bare)
+    name = fused_name(one.at, known.called(row.name), member.suffix, row.is_bare)
     sizes = solving.learned(facts, (part for found in parts.values() for part in found))
     try:
         made = _joint(name, content, along, sizes, parts=parts, layout=layout.name)
     except UnknownSize as error:
         raise lacking(one.at, layout, error) from None
     return following.following(made, member.suffix, shapes, packing) if is_companion else made
-
-
-def alone(parts: Mapping[str, Iterable[PartTensor]]) -> tuple[Stored, ...]:
-    """Parts as separate tensors."""
-    return tuple(whole(part.name, part.shape) for found in parts.values() for part in found)
 
 
 def lacking(at: str, layout: PartLayout, error: UnknownSize) -> LayoutError:
@@ -166,16 +151,17 @@ def _unfused_row(
     try:
         sizes = solving.solved(name, content, along, shape, sizes=sizes)
         _check_one_width(name, sizes, one, shapes)
-        shapes_of = {term: solving.part_shape(patterns.axes_of(term, content), sizes) for term in row.terms()}
+        axes_of = {term: patterns.axes_of(term, content) for term in row.terms()}
+        shapes_of = {term: solving.part_shape(axes, sizes) for term, axes in axes_of.items()}
     except UnknownSize as error:
         raise lacking(one.at, layout, error) from None
+    insides = [str(expert) for expert in range(sizes.of(patterns.EXPERTS))] if kind.inside else [""]
     parts = {
         term: tuple(
-            PartTensor(joined(one.at, inside, known.names.of(kind.parts[term]), end), axes, size)
-            for inside in _insides(kind.inside, sizes)
+            PartTensor(joined(one.at, inside, known.called(kind.parts[term]), end), axes_of[term], shape)
+            for inside in insides
         )
-        for term, size in shapes_of.items()
-        for axes in [patterns.axes_of(term, content)]
+        for term, shape in shapes_of.items()
     }
     _check_shape(name, content, along, sizes, layout=layout.name, there=shape)
     made = _joint(name, content, along, sizes, parts=parts, layout=layout.name)
@@ -199,13 +185,6 @@ def _check_one_width(name: str, sizes: Sizes, one: FusedGroup, shapes: Mapping[s
         f"{name!r}: its experts would have {plural(width, 'input')} and {plural(out, 'output')}; expected as many",
         hint=f"the shapes of the stacks fit {names}" if names else "the shapes of the stacks fit no layout",
     )
-
-
-def _insides(inside: str, sizes: Sizes) -> Iterator[str]:
-    if not inside:
-        yield ""
-        return
-    yield from (str(expert) for expert in range(sizes.of(patterns.EXPERTS)))
 
 
 def _check_shape(
@@ -236,7 +215,7 @@ def _joint(
         sizes=solving.used(content, sizes),
         parts={term: tuple(part.name for part in found) for term, found in parts.items()},
     )
-    return Joint(stored, described, alone(parts))
+    return Joint(stored, described, tuple(whole(one.name, one.shape) for found in parts.values() for one in found))
 
 
 def recorded(
@@ -251,12 +230,11 @@ def recorded(
         raise LayoutError(f"{name!r}: its record says that it is fused, and the file has no such tensor")
     patterns.check(content, along, one.parts)
     sizes = solving.per_head(content, Sizes(one.sizes))
-    parts = {
-        term: tuple(PartTensor(part, axes, shape) for part in names)
-        for term, names in one.parts.items()
-        for axes in (patterns.axes_of(term, content),)
-        for shape in (solving.part_shape(axes, sizes),)
-    }
+    parts = {}
+    for term, names in one.parts.items():
+        axes = patterns.axes_of(term, content)
+        shape = solving.part_shape(axes, sizes)
+        parts[term] = tuple(PartTensor(part, axes, shape) for part in names)
     there = shapes[name] if is_fused and not one.companion else None
     _check_shape(name, content, along, sizes, layout=one.layout, there=there)
     made = _joint(name, content, along, sizes, parts=parts, layout=one.layout)
@@ -280,3 +258,48 @@ def check_parts(joint: Joint, sizes: Mapping[str, int]) -> None:
 def parts_of(joints: Iterable[Joint]) -> list[Stored]:
     """The parts of fused tensors as separate tensors."""
     return list({part.name: part for joint in joints for part in joint.apart}.values())
+
+
+# --- Fusing and taking apart by the record of a file: what an earlier command changed gets its names and positions back
+#
+#     record: unfused qkv_proj, position 4    q_proj, k_proj, v_proj fused   qkv_proj, at position 4 again
+#     record: fused qkv_proj, positions 4, 5, 6    qkv_proj taken apart      q_proj, k_proj, v_proj at these positions
+#
+# Tensors that turn out to be those of a record are restored, too, whoever asked for them.
+
+
+def restored(
+    joints: Sequence[Joint],
+    again: Iterable[FusedTensor],
+    known: Iterable[FusedTensor],
+    ranks: Mapping[str, int],
+    *,
+    is_fused: bool,
+) -> tuple[frozenset[str], tuple[FusedTensor, ...]]:
+    """The fused tensors of a record that are restored, and what a record of the output says of the others.
+
+    They are fused, or taken apart (`is_fused`: the source has them fused).  `again` were taken from the record, `known`
+    are all that it could restore, and `ranks` is the first order of the source's names (`order`), which is where
+    restored tensors go.
+    """
+    described = {one.stored.name: one.described for one in joints}
+    like = {one.tensor for one in known if one.tensor in described and one.is_like(described[one.tensor])}
+    taken = like.union(one.tensor for one in again)
+    new = []
+    for joint in joints:
+        if joint.stored.name not in taken:  # with the positions of what the source has and the output does not
+            old = (joint.described.tensor,) if is_fused else joint.described.names
+            new.append(replace(joint.described, positions=tuple(ranks[name] for name in old)))
+    return frozenset(taken), tuple(new)
+
+
+def parts_as_they_are(joints: Iterable[Joint], shapes: Mapping[str, tuple[int, ...]]) -> list[Stored]:
+    """The parts as the source has them; LayoutError if a record says another shape."""
+    found = parts_of(joints)
+    for one in found:
+        if shapes[one.name] != one.shape:
+            raise LayoutError(
+                f"{one.name!r} has shape {list(shapes[one.name])}; its record says {list(one.shape)}",
+                hint="--at MODULE fuses without the record",
+            )
+    return found

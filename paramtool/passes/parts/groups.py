@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import frozen
 from paramtool.parts.words import APART, BASE, BLOCKS, CHILDREN, LAYER_STACKS, STACKS, TORCH_MHA, WEIGHTS, kind_in
 from paramtool.passes.parts.fused_names import joined
 from paramtool.passes.parts.seen_groups import KnownOfFile, SeenGroup, SeenParts, SeenTower, Shape, ShapeOf
@@ -31,23 +30,46 @@ def seen(
 ) -> SeenParts:
     """The groups of a checkpoint; `known` is only asked where a tensor is fused, or where a record describes some."""
     scanned, shape_of = _scanned(names), _before_packing(shape_of)
-    groups: dict[tuple[str, str, tuple[str, ...]], _Counted] = {}
+    groups: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
     experts: dict[str, set[str]] = {}
     for base, children in scanned.items():
         for kind, form, own in _kinds(base, children, shape_of):
             module = base
             if form == "list":
                 module, _, number = base.rpartition(".")
-                numbers = experts.setdefault(module, set())
-                if numbers:
-                    numbers.add(number)
-                    continue  # the first expert shows what all are called
-                numbers.add(number)
-            at = NUMBER.sub("*", module)
-            groups.setdefault((at, f"{kind} {form}", own), _Counted(kind, form, [])).modules.append(module)
-    return _summary(
-        groups, {module: len(numbers) for module, numbers in experts.items()}, shape_of, known, has_record=has_record
+                is_first = module not in experts
+                experts.setdefault(module, set()).add(number)
+                if not is_first:  # the first expert shows what all are called
+                    continue
+            groups.setdefault((NUMBER.sub("*", module), kind, form, own), []).append(module)
+    # The towers, in the order of the file
+    towers: dict[str, list[SeenGroup]] = {}
+    layers: dict[str, set[str]] = {}
+    for (at, kind, form, own), modules in groups.items():
+        first = modules[0]
+        group = SeenGroup(at, len(modules), kind, form, own, len(experts.get(first, ())), first)
+        if form == "fused":
+            from paramtool.passes.parts.layouts_seen import judged
+
+            fused = judged(group, shape_of, known())
+            if fused is None:
+                continue
+            group = fused
+        elif form == "apart" and has_record:
+            group = _as_recorded(group, known().layouts)
+        tower, numbered, _ = at.partition(".*")
+        if not numbered:
+            tower = at
+        towers.setdefault(tower, []).append(group)
+        counted = layers.setdefault(tower, set())
+        if numbered:
+            length = tower.count(".") + 1
+            counted.update(module.split(".", length + 1)[length] for module in modules)
+    found = tuple(
+        SeenTower(at, len(layers[at]), tuple(sorted(groups, key=lambda one: one.kind not in FIRST)))
+        for at, groups in towers.items()
     )
+    return SeenParts(found, _dialect(found, known)) if found else NOTHING
 
 
 def _before_packing(shape_of: ShapeOf) -> ShapeOf:
@@ -63,15 +85,6 @@ def _before_packing(shape_of: ShapeOf) -> ShapeOf:
         return shape
 
     return of
-
-
-@frozen
-class _Counted:
-    """The modules of groups that look alike."""
-
-    kind: str
-    form: str
-    modules: list[str]
 
 
 _BARE = frozenset([name for names in STACKS for name in names] + [TORCH_MHA])
@@ -122,47 +135,6 @@ def _are_stacks(base: str, layers: set[str], shape_of: ShapeOf) -> bool:
         return False
     first, second = (shape_of(f"{joined(base, name)}.weight") for name in LAYER_STACKS)
     return len(first) == len(second) == 3 and first[1] == 2 * second[2]
-
-
-def _summary(
-    groups: Mapping[tuple[str, str, tuple[str, ...]], _Counted],
-    experts: Mapping[str, int],
-    shape_of: ShapeOf,
-    known: Callable[[], KnownOfFile],
-    *,
-    has_record: bool,
-) -> SeenParts:
-    """The towers, in the order of the file."""
-    towers: dict[str, list[SeenGroup]] = {}
-    layers: dict[str, set[str]] = {}
-    for (at, _, names), one in groups.items():
-        group = SeenGroup(
-            at, len(one.modules), one.kind, one.form, names, experts.get(one.modules[0], 0), one.modules[0]
-        )
-        if one.form == "fused":
-            from paramtool.passes.parts.layouts_seen import judged
-
-            fused = judged(group, shape_of, known())
-            if fused is None:
-                continue
-            group = fused
-        elif group.form == "apart" and has_record:
-            group = _as_recorded(group, known().layouts)
-        tower, numbered, _ = at.partition(".*")
-        if not numbered:
-            tower = at
-        towers.setdefault(tower, []).append(group)
-        counted = layers.setdefault(tower, set())
-        if numbered:
-            length = tower.count(".") + 1
-            counted.update(module.split(".", length + 1)[length] for module in one.modules)
-    found = tuple(
-        SeenTower(at, len(layers[at]), tuple(sorted(groups, key=lambda one: one.kind not in FIRST)))
-        for at, groups in towers.items()
-    )
-    if not found:
-        return NOTHING
-    return SeenParts(found, _dialect(found, known))
 
 
 def _as_recorded(group: SeenGroup, layouts: Mapping[str, str]) -> SeenGroup:
