@@ -231,26 +231,6 @@ def exit_code(codes: Iterable[int]) -> int:
     return min(codes, key=lambda code: FIRST.index(code) if code else len(FIRST), default=0)
 
 
-def all_of(items: Iterable[T], work: Callable[[T], R], rest: Callable[[T], object] | None = None) -> list[R]:
-    """What `work` makes of each item; where one fails, the others are still tried, and the error that counts is raised.
-
-    `rest` is what is tried of them, if that is less than the work.
-    """
-    made: list[R] = []
-    errors: list[ParamtoolError] = []
-    for item in items:
-        try:
-            if errors and rest is not None:
-                rest(item)
-            else:
-                made.append(work(item))
-        except ParamtoolError as error:
-            errors.append(error)
-    if errors:
-        raise min(errors, key=lambda error: FIRST.index(error.exit_code))
-    return made
-
-
 @contextmanager
 def or_of(*others: Callable[[], object]) -> Iterator[None]:
     """Where the block fails, other inputs are still tried, and the error that counts is raised."""

@@ -34,6 +34,7 @@ from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, P
 from paramtool.commands.sections import section_of
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.judging import judging
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
@@ -123,6 +124,7 @@ USUAL = DedupOptions()
 
 
 @reading
+@judging("path")
 @keywords(DedupOptions)
 def dedup(
     path: Path, output: Path | None = None, options: DedupOptions = USUAL, *, progress: Progress = silent
@@ -184,6 +186,7 @@ def dedup_opened(
 
 
 @reading
+@judging("path")
 @keywords(DedupOptions, fixed=("ties", "weights", "format"))
 def dedup_each(
     path: Path, output: Path | None = None, options: DedupOptions = USUAL, *, progress: Progress = silent

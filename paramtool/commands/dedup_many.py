@@ -26,10 +26,11 @@ from paramtool.commands.sections import section_of
 from paramtool.engine.read.open_files import MAX_OPEN_FILES
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.places import check_apart, check_place
-from paramtool.errors import PlanError, UsageError, all_of, plural, refuse_string
+from paramtool.errors import PlanError, UsageError, plural, refuse_string
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import WeightsName
+from paramtool.formats.judging import judging
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
@@ -115,6 +116,7 @@ class Family(Report):
 
 
 @reading
+@judging("paths")
 @keywords(DedupOptions, fixed=("ties", "format"))
 def dedup_family(
     paths: Sequence[Path], output: Path, options: DedupOptions = USUAL, *, progress: Progress = silent
@@ -142,7 +144,7 @@ def _family(paths: Sequence[Path], output: Path, options: DedupOptions, began: f
     _check_request(paths, target, options)
     names = _folders([os.fspath(path) for path in paths])
     pairs = zip(paths, names, strict=True)
-    inputs = _agreed(all_of(pairs, lambda pair: _described(*pair, options, progress)), options.keep)
+    inputs = _agreed([_described(*pair, options, progress) for pair in pairs], options.keep)
     _check_distinct(inputs)
     files = [file.path for one in inputs for file in one.whole.files]
     check_apart(target, [*(one.path for one in inputs), *files])

@@ -33,6 +33,7 @@ from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.hf_config import NAME
+from paramtool.formats.judging import judging
 from paramtool.formats.object_tree import is_flat
 from paramtool.formats.record.moved import carried_metadata, check_codes
 from paramtool.lazy_dataclass import frozen
@@ -104,6 +105,7 @@ USUAL = ExportOptions()
 
 
 @reading
+@judging("path")
 @keywords(ExportOptions)
 def export(
     path: Path,
@@ -164,6 +166,7 @@ def _format(output: Path | None, options: ExportOptions, wanted: ExportRequest) 
 
 
 @reading
+@judging("path")
 @keywords(ExportOptions, fixed=("like_only", "ties", "weights", "format"))
 def export_each(
     path: Path, output: Path | None = None, *, options: ExportOptions = USUAL, progress: Progress = silent

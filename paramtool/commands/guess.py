@@ -17,6 +17,7 @@ from paramtool import formats, layouts
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.seen_parts import fused_place, seen_at
 from paramtool.errors import LayoutError, ParamtoolError, UsageError
+from paramtool.formats.judging import judging
 from paramtool.grouping import grouped
 from paramtool.guessing import decide, vectors
 from paramtool.guessing.candidates import Guess, flat, spec_of
@@ -169,6 +170,7 @@ class Guessed(Displayed):
 
 
 @reading
+@judging("path")
 def guess(
     path: Path,
     at: str | None = None,

@@ -14,6 +14,7 @@ from paramtool.commands.seen_parts import seen_parts
 from paramtool.errors import FormatError, refuse_string
 from paramtool.formats import hf_config, policy
 from paramtool.formats.config_names import with_config
+from paramtool.formats.judging import judging
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
@@ -117,7 +118,7 @@ class Inspection(Displayed):
         """What the pickles of the other files of a folder ask for: {path in the folder: unknown names}."""
         if self.below is None:
             return {}
-        own, below = judged_files(self.checkpoint), self.below.asked
+        own, below = judged_files(self.checkpoint), self.below.asked()
         return {os.path.relpath(one, self.path): asked for one, asked in below.items() if one not in own}
 
     @property
@@ -132,13 +133,12 @@ class Inspection(Displayed):
         Of a folder that is any file below it; without `beside` only those that hold weights.
         """
         found = ((os.path.join(self.path, name), asked) for name, asked in self.sidecars.items())
-        weights = self.below.weights if self.below and not beside else None
-        judged = [(path, asked) for path, asked in found if weights is None or path in weights]
+        files = self.below.files if self.below else {}
+        judged = [(path, asked) for path, asked in found if beside or files[path].weights]
         policy.refuse(
-            [(self.checkpoint.files[0].path, self.checkpoint.unknown), *judged], self.allow_class, is_listed=beside
-        )
-        if self.below and self.below.refused:
-            raise self.below.refused[0]
+            [(self.checkpoint.files[0].path, self.checkpoint.unknown), *judged], self.allow_class,
+            refused=self.below.refused if self.below else (), is_listed=beside,
+        )  # fmt: skip
 
     @property
     def equal(self) -> tuple[Equal, ...] | None:
@@ -248,6 +248,7 @@ def _is_mask(last: str, view: View) -> bool:
 
 
 @reading
+@judging("path")
 def inspect(
     path: Path,
     *,

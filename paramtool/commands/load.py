@@ -11,6 +11,7 @@ from paramtool.commands.progress import Path
 from paramtool.engine.read.load import arrays
 from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError, plural
+from paramtool.formats.judging import judging
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, NoData, Unreadable
 from paramtool.model.config import reading
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 @reading
+@judging("path")
 def load_file(
     path: Path,
     *,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
-from paramtool import formats
 from paramtool.commands.earlier_output import LOCK
 from paramtool.commands.locked_model import LockReading, locked_model
 from paramtool.commands.model_files import inputs_of
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.errors import UsageError, all_of, refuse_string, some
+from paramtool.errors import UsageError, refuse_string, some
 from paramtool.formats import OTHER_FORM, policy
 from paramtool.formats.files import noted, watching
+from paramtool.formats.judging import judging
 from paramtool.lazy_dataclass import frozen
 from paramtool.lockfile import write
 from paramtool.lockfile.lock import NAME, LockedModel
@@ -41,6 +40,7 @@ class Locked(Displayed):
 
 
 @reading
+@judging("paths")
 @watching()
 def lock(
     paths: Sequence[Path],
@@ -78,9 +78,7 @@ def lock(
     gone = [name for path, name in zip(paths, names, strict=True) if name in kept and not os.path.lexists(path)]
     warnings = [f"{name}: is there no more, so the lock is without it" for name in gone]
     pairs = [(path, name) for path, name in zip(paths, names, strict=True) if name not in gone]
-    opened = partial(formats.read, allow_class=reading.allow_class, allow_unknown=allow_unknown)
-    made = all_of(pairs, lambda pair: locked_model(*pair, reading, progress), lambda pair: opened(pair[0]))
-    models = {name: one for (_, name), one in zip(pairs, made, strict=True)}
+    models = {name: locked_model(path, name, reading, progress) for path, name in pairs}
     text = write.text(({name: one for name, one in kept.items() if name not in names} | models).values())
     parse(text, where)  # what we could not read again is never written
     if where != "-":

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +49,11 @@ from paramtool.commands.relayout_options import DEFAULT, RelayoutOptions
 from paramtool.commands.relayouted import Relayouted
 from paramtool.commands.sections import section_of
 from paramtool.engine.write.casting import Counts
-from paramtool.errors import LayoutError, UsageError, or_of, some
-from paramtool.formats import hf_config, read
+from paramtool.errors import LayoutError, UsageError, some
+from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.judging import judging
 from paramtool.formats.numpy.write import not_for_mxnet
 from paramtool.formats.record.moved import check_codes, with_tensors
 from paramtool.model.checkpoint import GRAPH, Checkpoint
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 
 
 @reading
+@judging("path", "into")
 def relayout(
     path: Path,
     output: Path | None = None,
@@ -92,10 +93,7 @@ def relayout(
     """
     options = replace(options or RelayoutOptions(), **more)
     began = time.monotonic()
-    models = [os.fspath(options.into)] if options.into is not None and not is_folder(options.into) else []
-    allowing = partial(read, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
-    with or_of(*(partial(allowing, model) for model in models)):
-        found = _opened(path, options, progress)
+    found = _opened(path, options, progress)
     report = relayouted(path, output, found, options, word=word, progress=progress)
     return replace(report, seconds=round(time.monotonic() - began, 3))
 
@@ -125,6 +123,7 @@ def relayouted(
 
 
 @reading
+@judging("path")
 def relayout_each(
     path: Path,
     output: Path | None = None,

@@ -15,6 +15,7 @@ from paramtool.commands.sections import section_of
 from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
 from paramtool.errors import ParamtoolError, UsageError, or_of, refuse_string
+from paramtool.formats.judging import judging
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
@@ -65,6 +66,7 @@ class Variants:
 
 
 @reading
+@judging("path")
 def variants(
     path: Path,
     against: Sequence[Path | Asked],

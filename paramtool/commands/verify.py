@@ -26,11 +26,12 @@ from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.commands.sections import section_of
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import by_name, by_target
-from paramtool.errors import UsageError, all_of, plural
+from paramtool.errors import UsageError, plural
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, of_file
 from paramtool.formats.folder.weight_sets import with_names
+from paramtool.formats.judging import judging
 from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import types as types_record
 from paramtool.formats.table import holds
@@ -87,6 +88,7 @@ class _Compared:
 
 
 @reading
+@judging("output", "against")
 def verify(
     output: Path,
     against: Path,
@@ -132,8 +134,8 @@ def verify(
         raise UsageError(
             "map, flatten, partial, source and spec say what went into a model; there is none", hint="--into MODEL"
         )
-    sides = ((output, _same_choice(output, weights)), (against, weights))
-    found, expected = all_of(sides, lambda side: opened(*side, progress, allowed))
+    found = opened(output, _same_choice(output, weights), progress, allowed)
+    expected = opened(against, weights, progress, allowed)
     asked = _Compared(only, subset, tensors_only)
     result = _compared(found.checkpoint, expected.checkpoint, output, against, asked=asked, progress=progress)
     result = replace(result, warnings=(*result.warnings, *dict.fromkeys((*found.told, *expected.told))))
@@ -151,6 +153,7 @@ def _filled(output: Path, against: Weights, options: RelayoutOptions) -> Verifie
 
 
 @reading
+@judging("output", "against")
 def verify_each(
     output: Path,
     against: Path,
@@ -165,7 +168,7 @@ def verify_each(
 ) -> Verified:
     """`verify` of two folders, with every set of weights of the folder and of those inside, each by its own name."""
     allowed = Allowed(allow_class, allow_unknown)
-    found, expected = all_of((output, against), lambda path: opened_each(path, progress, allowed))
+    found, expected = (opened_each(path, progress, allowed) for path in (output, against))
     asked = _Compared(None, subset, tensors_only)
     theirs = _by_name(expected)
     mine = _by_other_names(_by_name(found), theirs)

@@ -68,13 +68,12 @@ def _refused(found: Weights, whole: bool, allow_class: tuple[str, ...], allow_un
     from paramtool.formats import policy
 
     below, first, own = found.below, found.checkpoint.files[0].path, {file.path for file in found.checkpoint.files}
-    asked = below.asked.items() if below and whole else ()
-    judged = {path: names for path, names in asked if path in own or (below and path in below.weights)}
+    files = below.files.items() if below and whole else ()
+    judged = {path: seen.asked for path, seen in files if seen.asked and (path in own or seen.weights)}
     if own.isdisjoint(judged):
         judged[first] = found.checkpoint.unknown
-    policy.refuse(judged.items(), allow_class, allow_unknown)
-    if below and whole and below.refused:
-        raise below.refused[0]
+    refused = below.refused if below and whole else ()
+    policy.refuse(judged.items(), allow_class, allow_unknown, refused=refused)
     return _told(found, (*(below.warnings(judged, allow_class) if below and not allow_unknown else ()), *found.told))
 
 
@@ -134,10 +133,10 @@ def looked_at(
             return _named(replace(found, below=reading.below))
         if weights is not None:
             raise UsageError(f"{path}: --weights {weights!r} needs a folder; this is a file")
-        path = _meant(path)
         from paramtool.formats.folder import rank_files
 
-        return _named(rank_files.whole(Weights(path, read_file(path), weight_names.of_file(path)), None))
+        meant = _meant(path)
+        return _named(rank_files.whole(Weights(meant, read_file(path), weight_names.of_file(meant)), None))
 
 
 def _named(found: Weights) -> Weights:
@@ -162,8 +161,7 @@ def _below(folder: str) -> Iterator[FolderReading]:
 
 def _meant(path: str) -> str:
     """The file that a path means: the path itself, or the index of the TensorFlow bundle that it is part of."""
-    name = os.path.basename(path)
-    if os.path.lexists(path) and ".data-" not in name and not name.startswith(("checkpoint", "saved_model")):
+    if os.path.lexists(path) and not sniff.means_bundle(path):
         return path
     from paramtool.formats.tensorflow import names
 
@@ -208,15 +206,14 @@ def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool, is_list
         from paramtool.formats import policy
 
         below = error.below
-        asked = [one for one in below.asked.items() if is_listed or one[0] in below.weights] if below else []
+        asked = [*below.asked(of_model=not is_listed).items()] if below else []
+        refused = below.refused if below else []
+        besides = "" if error in refused else error.message
         try:
-            policy.refuse(asked or [(path, error.asked)], allow_class, allow_unknown, besides=error.message)
-        except UnsafeError as refused:
-            refused.asked, refused.below = error.asked, below
-            raise refused from None
-        if below and below.refused and not isinstance(error, UnsafeError):
-            below.refused[0].below = below
-            raise below.refused[0] from None
+            policy.refuse(asked or [(path, error.asked)], allow_class, allow_unknown, besides=besides, refused=refused)
+        except UnsafeError as unsafe:
+            unsafe.asked, unsafe.below = error.asked, below
+            raise unsafe from None
         raise
     finally:
         if collects:
@@ -224,7 +221,12 @@ def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool, is_list
 
 
 def read_file(path: str) -> Checkpoint:
-    """Describe one file, or the shards of one index."""
+    """Describe one file, or the shards of one index, or the bundle that it is part of."""
+    if (meant := _meant(path)) != path:
+        from paramtool.formats import policy, scan
+
+        found = read_file(meant)
+        return replace(found, unknown=policy.merged((*found.unknown, *scan.scan(path))))
     head, nbytes = _head(path)
     if path.endswith(sniff.DISTRIBUTED):
         from paramtool.formats import scan
@@ -240,7 +242,22 @@ def read_file(path: str) -> Checkpoint:
         return _alone(_read_as(path, head, nbytes))
     from paramtool.formats.safetensors import sharded
 
-    return sharded.read(path, read_whole)
+    with _asking(path):
+        return sharded.read(path, read_whole)
+
+
+@contextmanager
+def _asking(path: str) -> Iterator[None]:
+    """If a file cannot be read, and holds pickles, `ParamtoolError.asked` lists the unknown names in them."""
+    try:
+        yield
+    except (FormatError, UnsafeError) as error:
+        from paramtool.formats import scan
+
+        error.asked = error.asked or scan.scan(path)
+        raise
+    except OSError as error:
+        raise unreadable(os.fsdecode(error.filename or path), error) from None
 
 
 def _alone(found: Checkpoint) -> Checkpoint:
@@ -273,13 +290,10 @@ def _head(path: str) -> tuple[bytes, int]:
 
 
 def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
-    """Describe a file by the format that its first bytes show.
-
-    If this fails and the file holds pickles, `ParamtoolError.asked` lists the unknown names in them.
-    """
+    """Describe a file by the format that its first bytes show."""
     if not head:
         raise FormatError(f"{path}: is empty (0 bytes); expected a checkpoint", hint=sniff.INTERRUPTED)
-    try:
+    with _asking(path):
         for row in table.rows():
             if row.recognises(head, nbytes, path):
                 found = row.read(path)
@@ -287,13 +301,6 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
                     return found
                 ran = row.name in ("pickle", "dcp") or sniff.is_stacked(head)
                 return _with_hidden(found, [path] if ran or row.package else [file.path for file in found.files], ran)
-    except (FormatError, UnsafeError) as error:
-        from paramtool.formats import scan
-
-        error.asked = error.asked or scan.scan(path)
-        raise
-    except OSError as error:
-        raise unreadable(os.fsdecode(error.filename or path), error) from None
     raise _foreign(path, head, nbytes)
 
 

@@ -107,23 +107,25 @@ def refuse(
     allow_unknown: bool = False,
     *,
     besides: str = "",
+    refused: Sequence[UnsafeError] = (),
     is_listed: bool = False,
 ) -> None:
-    """UnsafeError if any of these files, each with its unknown names, is unsafe; `besides` is another error.
+    """UnsafeError if any of these files, each with its unknown names, is unsafe, or others are `refused` already.
 
-    What they hold was listed already, if `is_listed`.
+    `besides` is another error.  What they hold was listed already, if `is_listed`.
     """
     bad = {where: found for where, asked in files if (found := unsafe(asked, allow_class, allow_unknown))}
-    if not bad:
+    if not (bad or refused):
         return
-    first, *others = bad
-    steps = [] if besides or others or is_listed else [f"`paramtool inspect {quote(first)}` lists what is in the file"]
+    steps = list(dict.fromkeys(error.hint for error in refused if error.hint))
+    if len(bad) == 1 and not (besides or refused or is_listed):
+        steps.append(f"`paramtool inspect {quote(next(iter(bad)))}` lists what is in the file")
     every = [one for found in bad.values() for one in found]
     names = list(dict.fromkeys(one.path for one in every if not (is_forbidden(one.path) or is_dangerous(one.path))))
     if names and len(names) == len({one.path for one in every}) <= MANY:
         classes = " ".join(f"--allow-class {quote(name)}" for name in names)
         steps.append(f"if you know {'these classes' if len(names) > 1 else 'this class'}, {classes}")
-    message = "\n".join(_message(where, found) for where, found in bad.items())
+    message = "\n".join([*(_message(*one) for one in bad.items()), *(error.message for error in refused)])
     raise UnsafeError(message + (f"\nbesides, {besides}" if besides else ""), "; ".join(steps))
 
 

@@ -119,6 +119,12 @@ def is_bson(head: bytes, nbytes: int, path: str = "") -> bool:
     return head[4:5] in BSON_TYPES and (is_whole or (path.endswith(".bson") and head[5:6] != b"\0"))
 
 
+def means_bundle(path: str) -> bool:
+    """Whether a path can stand for a TensorFlow bundle, by its name: its data, what names it, or its SavedModel."""
+    name = os.path.basename(path)
+    return ".data-" in name or name.startswith(("checkpoint", "saved_model"))
+
+
 _PLAIN_BUNDLE = re.compile(rb"\0\0[\x02-\x40]\x08[\x80-\xff]{0,4}[\x01-\x7f](?:[\x10\x1a\0]|\Z)")
 _SNAPPY_BUNDLE = re.compile(
     rb"[\x80-\xff]{0,4}[\x01-\x7f](?:[\x0c-\xec]|\xf0.|\xf4..)" + _PLAIN_BUNDLE.pattern, re.DOTALL

@@ -19,6 +19,7 @@ from paramtool.engine.compare.difference import format_difference
 from paramtool.engine.read.source import Source
 from paramtool.errors import ModelError, TieError, UsageError, listed, plural, some
 from paramtool.formats.files import is_folder
+from paramtool.formats.judging import judging
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
@@ -61,6 +62,7 @@ class Loaded(Displayed):
 
 
 @reading
+@judging("path")
 def load_model(
     model: nn.Module,
     path: Path,

@@ -12,6 +12,7 @@ from paramtool.commands.pinned import pin
 from paramtool.commands.progress import Path
 from paramtool.engine.read.load import LoadBuffer, cannot_allocate, fill, load_buffers
 from paramtool.engine.read.source import Source
+from paramtool.formats.judging import judging
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
@@ -22,6 +23,7 @@ from paramtool.passes.compat.wanted import as_pairs, kind_of
 
 
 @reading
+@judging("path")
 def load_file(
     path: Path,
     *,

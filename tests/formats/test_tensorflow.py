@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import paramtool
 from paramtool.commands import relayout as relayout_command
-from paramtool.errors import FormatError, LayoutError, UsageError
+from paramtool.errors import FormatError, LayoutError, UnsafeError, UsageError
 from paramtool.formats import sniff
 from paramtool.formats.protobuf import Reader, Span
 from paramtool.formats.tensorflow import _bundle, _crc32c, read
@@ -177,9 +177,13 @@ def test_a_bundle_is_named_in_many_ways(tmp_path: Path) -> None:
     """The prefix, the index, a file of data, the state, the folder; all are one bundle."""
     value = {b"w": tf.tensor(np.arange(3, dtype="f4"))}
     tf.write(tmp_path / "ckpt-7", value, shards=2)
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/elsewhere/ckpt-7"\n')
+    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{tmp_path}/ckpt-7"\n')
     paths = ["ckpt-7", "ckpt-7.index", "ckpt-7.data-00000-of-00002", "ckpt-7.data-00001-of-00002", "checkpoint", "."]
     assert {str(paramtool.read(tmp_path / path).files[0].path) for path in paths} == {str(tmp_path / "ckpt-7.index")}
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/elsewhere/ckpt-7"\n')
+    for path in ("checkpoint", "."):
+        with pytest.raises(UnsafeError, match=r"'/elsewhere/ckpt-7\.index', outside its own folder"):
+            paramtool.read(tmp_path / path)
 
 
 def test_several_bundles_of_a_folder(tmp_path: Path) -> None:

@@ -68,12 +68,11 @@ def hdf5(folder: Path, name: str) -> tuple[str, int]:
 
 
 def tensorflow(folder: Path, name: str) -> tuple[str, int]:
-    """The state of a folder; of a path from the root the last part counts."""
+    """The state of a folder."""
     text = name.encode("utf-8", "surrogatepass").replace(b"\0", b"\\000")
     tf.write(folder / "own", {b"w": tf.tensor(np.arange(3, dtype="f4"))})
     (folder / "checkpoint").write_bytes(b'model_checkpoint_path: "%s"\n' % text)
-    last = name.rpartition("/")[2] if name.startswith("/") else name
-    return "checkpoint", expected(f"{last}.index", folders=False)
+    return "checkpoint", expected(f"{name}.index", folders=False)
 
 
 FORMATS: tuple[Callable[[Path, str], tuple[str, int]], ...] = (index, onnx, dcp, hdf5, tensorflow)

@@ -280,12 +280,15 @@ class Checking:
         yield from map(self.file, map(CheckTarget, inner)) if inner else (found,)
         if (below := self.below.get(target.path)) is not None:
             known = {os.path.normpath(path) for path in (*inner, *self.looked_at)}
-            for path, asked in below.asked.items():
+            for path, seen in below.files.items():
+                if os.path.normpath(path) in known:
+                    continue
                 draft = _SoFar(path)
-                self._add_unsafe(draft, asked)
-                if draft.findings and os.path.normpath(path) not in known:
+                self._add_unsafe(draft, seen.asked)
+                if seen.error is not None:
+                    yield self.file(CheckTarget(path))
+                elif draft.findings:
                     yield CheckedFile(path, tuple(draft.findings))
-            yield from (self.file(CheckTarget(path)) for path in below.broken if os.path.normpath(path) not in known)
 
     def file(self, target: CheckTarget) -> CheckedFile:
         """One checkpoint; its errors are its own."""

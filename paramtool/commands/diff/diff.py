@@ -34,9 +34,10 @@ from paramtool.commands.training_state import training_state
 from paramtool.dialects import NAMES as DIALECTS
 from paramtool.engine.compare.cast_verdicts import ROUNDING, CastPair
 from paramtool.engine.compare.sides import Sides, WindowPair
-from paramtool.errors import all_of, plural, some
+from paramtool.errors import plural, some
 from paramtool.formats import OTHER_FORM
 from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.judging import judging
 from paramtool.formats.object_tree import is_flat
 from paramtool.formats.table import holds
 from paramtool.grouping import grouped
@@ -166,6 +167,7 @@ class Diffed(Displayed):
 
 
 @reading
+@judging("a", "b")
 def diff(
     a: Path,
     b: Path,
@@ -188,7 +190,7 @@ def diff(
     """
     began = time.monotonic()
     allowed = Allowed(allow_class, allow_unknown)
-    found = all_of((a, b), lambda path: opened(path, None, progress, allowed))
+    found = [opened(path, None, progress, allowed) for path in (a, b)]
     first, second = (one.checkpoint for one in found)
     first, second = as_stored(first, second.entries), as_stored(second, first.entries)
     if only is not None:

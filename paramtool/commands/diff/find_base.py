@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from math import inf, isfinite, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,8 @@ from paramtool.engine.compare.cast_verdicts import REAL
 from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
-from paramtool.errors import FIRST, ParamtoolError, or_of
+from paramtool.errors import FIRST, ParamtoolError
+from paramtool.formats.judging import judging
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
@@ -90,6 +90,7 @@ class BaseFound(Displayed):
 
 
 @reading
+@judging("path", "candidates")
 def find_base(
     path: Path,
     candidates: Sequence[Path],
@@ -108,8 +109,7 @@ def find_base(
     why, and comes last.
     """
     allowed = Allowed(allow_class, allow_unknown)
-    with or_of(*(partial(opened, one, None, progress, allowed) for one in candidates)):
-        tuned = opened(path, None, progress, allowed).checkpoint
+    tuned = opened(path, None, progress, allowed).checkpoint
     found, errors = [], []
     with Source(tuned) as source, progress("sample", len(candidates)) as advance:
         views = _largest(tuned)

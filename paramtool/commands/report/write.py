@@ -18,8 +18,9 @@ from paramtool.commands.report import compared
 from paramtool.commands.report import page as page_of
 from paramtool.drawing.document import MADE_BY, PageSection, page
 from paramtool.drawing.markup import Markup, joined, tag
-from paramtool.errors import OutputError, all_of, plural
+from paramtool.errors import OutputError, plural
 from paramtool.formats.files import watching
+from paramtool.formats.judging import judging
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.display import Displayed, size
 from paramtool.model.inflating import limiting
@@ -48,6 +49,7 @@ class PageReport(Displayed):
 
 
 @limiting
+@judging("path", "other")
 @watching()
 def report(
     path: Path,
@@ -78,10 +80,8 @@ def report(
     looked = partial(
         _looked, equal=equal, only=only, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress
     )
-    found, *others = all_of(
-        (path, *(() if other is None else (other,))),
-        lambda one: looked(one, config=config, fail_on=fail_on) if one is path else looked(one),
-    )
+    found = looked(path, config=config, fail_on=fail_on)
+    others = [] if other is None else [looked(other)]
     if lock is not None:
         # The same with what `check` finds against a lock; the error of a checkpoint that it cannot check.
         from paramtool.commands.check.check import check

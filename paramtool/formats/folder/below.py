@@ -21,18 +21,14 @@ from paramtool.errors import ParamtoolError, UnreadableError, UnsafeError, some
 from paramtool.formats import policy, scan, table
 from paramtool.formats.files import open_source, watchers, watching
 from paramtool.formats.folder import roots
-from paramtool.formats.folder.copies import MAIN, holds_weights
+from paramtool.formats.folder.copies import MAIN
 from paramtool.formats.folder.training_files import is_training_state
-from paramtool.formats.folder.weight_names import of_file
-from paramtool.formats.sniff import DISTRIBUTED
+from paramtool.formats.folder.weight_names import is_index, is_index_name, of_file
+from paramtool.formats.sniff import DISTRIBUTED, means_bundle
 from paramtool.model.checkpoint import Checkpoint, Unknown, judged_files
 
 UNLOOKED = (".git", ".hg", ".venv", "node_modules", "__pycache__")
 """Folders inside a folder that hold no files of a model."""
-READ = ("torch", "dcp", "npz", "keras", "pickle", "tensorflow")
-"""Formats whose readers say more of a file's pickles than a scan: which tensors need a call."""
-PARTITIONED = ("_optim_states.pt", DISTRIBUTED)
-"""The ends of the names under which DeepSpeed and torch keep weights with the state of a training."""
 MANY = 3
 """How many files a note names, and calls a warning."""
 
@@ -41,22 +37,23 @@ MANY_FILES = 2000
 
 
 class Seen(NamedTuple):
-    """What is known of a file."""
+    """What is known of a file, or of what could not be looked at."""
 
     asked: tuple[Unknown, ...] = ()
     weights: bool = False
-    """Whether it holds any."""
+    """Whether it is a file of the model."""
     skipped: str | None = None
     """Why not all of it was looked at."""
+    error: Exception | None = None
+    """Why it is refused though it asks for nothing: a path out of its folder, or a bomb; or a defect of ours."""
 
 
-Key = tuple[str, int, int, int, int]
-_remembered: ContextVar[dict[Key, Seen]] = ContextVar("remembered")
+_remembered: ContextVar[dict[str, Seen]] = ContextVar("remembered")
 
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Scan no file twice under one name in the block, in whichever folders it is found."""
+    """Look at no file twice under one path in the block, in whichever folders it is found."""
     token = _remembered.set({})
     try:
         yield
@@ -65,23 +62,26 @@ def remembering() -> Iterator[None]:
 
 
 class Below(NamedTuple):
-    """What the pickles of the files below a folder ask for."""
+    """What there is to say of the files below a folder."""
 
     folder: str
-    asked: Mapping[str, tuple[Unknown, ...]]
-    """{path: unknown names}, of files that have any."""
-    weights: frozenset[str]
-    """Those of them that are files of the model."""
-    told: tuple[str, ...] = ()
+    files: Mapping[str, Seen]
+    """{path: what is known}, where that is anything."""
+    told: tuple[str, ...]
     """What people are told of a folder that is not refused: of unsafe neighbours, and of what was not looked at."""
-    broken: tuple[str, ...] = ()
-    """Files that are refused, and on which our own code failed."""
-    refused: tuple[UnsafeError, ...] = ()
-    """Why files of the model are refused that ask for no unknown name: a path out of the folder, or a bomb."""
+
+    @property
+    def refused(self) -> list[UnsafeError]:
+        """Why files are refused that ask for no unknown name."""
+        return [seen.error for seen in self.files.values() if isinstance(seen.error, UnsafeError)]
+
+    def asked(self, *, of_model: bool = False) -> dict[str, tuple[Unknown, ...]]:
+        """{path: unknown names}, of files that have any; only those `of_model` count for most commands."""
+        return {path: seen.asked for path, seen in self.files.items() if seen.asked and (seen.weights or not of_model)}
 
     def warnings(self, judged: Container[str], allow_class: Sequence[str]) -> Iterator[str]:
         """A warning for each unsafe file that nobody judged: a neighbour of the weights."""
-        for path, asked in self.asked.items():
+        for path, asked in self.asked().items():
             if path not in judged and (bad := policy.unsafe(asked, allow_class)):
                 more = f"; and {len(bad) - MANY} more" * (len(bad) > MANY)
                 calls = "; ".join(map(policy.format_unknown, bad[:MANY])) + more
@@ -97,7 +97,6 @@ class FolderReading:
         self._read, self._through = read, roots.through(read)
         self._seen: dict[str, Seen] = {}
         self._failed: dict[str, ParamtoolError] = {}
-        self._unlooked: list[str] = []
         self.below: Below | None = None
 
     def read(self, path: str) -> Checkpoint:
@@ -108,46 +107,36 @@ class FolderReading:
             self._failed[path] = error
             raise
         files = judged_files(found)
-        if len(files) == 1 or not found.unknown:  # of several files it is not clear which asks
-            self._seen |= dict.fromkeys(files, Seen(found.unknown, holds_weights(found)))
+        of_all = files if len(files) == 1 or not found.unknown else []  # of several files it is not clear which asks
+        self._seen |= dict.fromkeys((path, *of_all), Seen(found.unknown, bool(found.entries)))
         return found
 
     def finish(self) -> Below:
-        """What all files below the folder ask for."""
-        paths = [*self._files()]
-        asked: dict[str, tuple[Unknown, ...]] = {}
-        weights, broken, refused = set(), [], []
-        same = _remembered.get(None)
-        same = {} if same is None else same
+        """What there is to say of all files below the folder."""
+        found: dict[str, Seen] = {}
+        paths = sorted(self._files(found), key=lambda path: not is_index_name(path))  # which speak for their shards
+        same = _remembered.get({})
         shown = watchers if watchers and len(paths) >= MANY_FILES else [lambda *about: nullcontext(lambda count: None)]
         with watching(), shown[0]("scan", len(paths)) as advance:  # what is only scanned is no input of an output
-            for path, key in paths:
+            for path in paths:
                 advance(1)
-                try:
-                    found = same[key] = self._seen.get(path) or same.get(key) or self._asked(path)
-                except Exception as error:  # a refusal, or a defect of ours: it hides no other file
-                    if isinstance(error, UnsafeError) and not is_training_state(os.path.basename(path)):
-                        refused.append(error)
-                    self._skip(path, f": {type(error).__name__}")
-                    broken.append(path)
-                    continue
-                if found.skipped is not None:
-                    self._skip(path, found.skipped)
-                if found.asked:
-                    asked[path] = found.asked
+                at = os.path.abspath(path)
+                seen = same[at] = self._seen.get(path) or same.get(at) or self._looked_at(path)
+                if seen.asked or seen.error or seen.skipped is not None:
                     name = os.path.basename(path)
-                    is_named = name.endswith(MAIN) and of_file(name).is_usual
-                    if name.endswith(PARTITIONED) or ((found.weights or is_named) and not is_training_state(name)):
-                        weights.add(path)
-        told = [f"not looked at for pickles: {some(self._unlooked, MANY)}"] if self._unlooked else []
-        self.below = Below(self.folder, asked, frozenset(weights), tuple(told), tuple(broken), tuple(refused))
+                    is_named = name.endswith(MAIN) and of_file(name).is_usual and not is_training_state(name)
+                    found[path] = seen._replace(weights=seen.weights or is_named or name.endswith(DISTRIBUTED))
+        left = [
+            os.path.relpath(path, self.folder) + seen.skipped
+            for path, seen in found.items()
+            if seen.skipped is not None
+        ]
+        told = (f"not looked at for pickles: {some(left, MANY)}",) if left else ()
+        self.below = Below(self.folder, found, told)
         return self.below
 
-    def _skip(self, path: str, why: str = "") -> None:
-        self._unlooked.append(os.path.relpath(path, self.folder) + why)
-
-    def _asked(self, path: str) -> Seen:
-        """What the pickles of a file ask for, and whether it holds weights."""
+    def _looked_at(self, path: str) -> Seen:
+        """What the pickles of a file ask for, and whether it holds weights: of what `read` reads what that says."""
         asked: tuple[Unknown, ...] = ()
         kind = ""
         try:
@@ -157,41 +146,45 @@ class FolderReading:
             with file:
                 head = file.read(table.HEAD_NBYTES)
             rows = (row for row in table.rows() if row.recognises(head, source.nbytes, path))
-            if (kind := next((row.name for row in rows), "")) in READ:
-                found = self._read(path)
-                return Seen(found.unknown, holds_weights(found))
-        except UnreadableError:
-            return Seen(skipped=", which cannot be read")
+            if (kind := next((row.name for row in rows), "")) or is_index(head, path) or means_bundle(path):
+                self.read(path)
+                return self._seen[path]
         except ParamtoolError as error:
+            if isinstance(error, UnreadableError) and error.path == path:
+                return Seen(skipped=", which cannot be read")
             if isinstance(error, UnsafeError) and not error.asked:
-                raise
+                return Seen(skipped=f": {type(error).__name__}", error=error)
             asked = error.asked
+        except Exception as error:  # a defect of ours, which hides no other file
+            return Seen(skipped=f": {type(error).__name__}", error=error)
         scanned = scan.scan_file(path)
         skipped = None if scanned.ended else ""
         return Seen(policy.merged((*asked, *scanned.unknown)), scanned.has_tensors or kind == "safetensors", skipped)
 
-    def _files(self) -> Iterator[tuple[str, Key]]:
-        """The regular files below the folder, each with what it is on the disk, whatever it is called."""
+    def _files(self, left: dict[str, Seen]) -> Iterator[str]:
+        """The regular files below the folder, whatever they are called; others, and folders not entered, are `left`."""
         top = os.path.join(os.path.realpath(self.folder), "")
-        for place, inner, names in os.walk(
-            self.folder, onerror=lambda error: self._skip(error.filename, ", which cannot be listed")
-        ):
-            self._unlooked += (name for name in UNLOOKED if name in inner and name not in self._unlooked)
+
+        def unlisted(error: OSError) -> None:
+            left[error.filename] = Seen(skipped=", which cannot be listed")
+
+        for place, inner, names in os.walk(self.folder, onerror=unlisted):
+            left |= {os.path.join(self.folder, name): Seen(skipped="") for name in UNLOOKED if name in inner}
             inner[:] = sorted(name for name in inner if name not in UNLOOKED)
             for path in (os.path.join(place, name) for name in inner):
                 real = os.path.join(os.path.realpath(path), "") if os.path.islink(path) else top
-                if not real.startswith(top) or not set(UNLOOKED).isdisjoint(real[len(top) :].split(os.sep)):
-                    self._skip(path, ", a link out of the folder")
+                if not real.startswith(top):
+                    left[path] = Seen(skipped=", a link out of the folder")
+                elif not set(UNLOOKED).isdisjoint(real[len(top) :].split(os.sep)):
+                    left[path] = Seen(skipped=", a link to a folder that is not looked at")
             for path in (os.path.join(place, name) for name in sorted(names)):
                 try:
                     status = os.stat(path)
-                except FileNotFoundError:  # a link to nothing
+                except OSError as error:
+                    is_lost = isinstance(error, FileNotFoundError) and os.path.islink(path)
+                    left[path] = Seen(skipped=", a link to nothing" if is_lost else ", which cannot be read")
                     continue
-                except OSError:
-                    self._skip(path, ", which cannot be read")
-                    continue
-                if not stat.S_ISREG(status.st_mode):
-                    self._skip(path, ", which is no regular file")
-                    continue
-                name = os.path.basename(path)  # what a file is can be a matter of its name
-                yield path, (name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+                if stat.S_ISREG(status.st_mode):
+                    yield path
+                else:
+                    left[path] = Seen(skipped=", which is no regular file")

@@ -279,6 +279,7 @@ def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Iterable[st
         metadata={**metadata, **names.leftover},
         index_metadata=own_metadata(said.metadata, names.entries),
         producer="paramtool",
+        unknown=tuple(unknown for shard in shards.values() for unknown in shard.unknown),
         notes=tuple(notes),
         modules=layouts.decode(path, {k: v for k, v in said.metadata.items() if isinstance(v, str)}),
     )

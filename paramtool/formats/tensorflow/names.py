@@ -79,7 +79,7 @@ def latest(folder: str) -> str:
     """The index of the bundle that the state of a folder names; empty if there is no such state or bundle.
 
     Only bundles of the folder itself count, as it may come from anybody: FormatError and UnsafeError for what names no
-    file in it.  Of a path from the root, which TensorFlow 1 writes, the last part does: the folder may have been moved.
+    file in it.  TensorFlow 1 writes paths from the root, which count while the folder is where it was.
     """
     path = os.path.join(folder, STATE)
     if not os.path.isfile(path):
@@ -93,7 +93,8 @@ def latest(folder: str) -> str:
     if found is None:
         return ""
     name = os.fsdecode(_ESCAPE.sub(_unescaped, found[1]))
-    name = named_beside(path, (os.path.basename(name) if name.startswith("/") else name) + INDEX, portable=False)
+    name = name.removeprefix(os.path.join(os.path.abspath(folder), ""))
+    name = named_beside(path, name + INDEX, portable=False)
     index = os.path.join(folder, name)
     return index if os.path.isfile(index) else ""
 

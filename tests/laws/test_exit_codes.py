@@ -1,0 +1,192 @@
+"""One order of exit codes in every command: of 70, 4, 3, 2 and 1 the first that applies, whatever stands beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from paramtool.cli.main import COMMANDS
+from tests.examples import examples
+from tests.hostile.command import quick
+
+PARTS = {f"l.self_attn.{part}_proj.weight": torch.eye(8) for part in "qkv"}
+
+
+class Calls:
+    """What calls when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return print, ("called",)
+
+
+def clean(path: Path) -> None:
+    torch.save(dict(PARTS), path)
+
+
+def different(path: Path) -> None:
+    torch.save({name: tensor * 2 for name, tensor in PARTS.items()}, path)
+
+
+def unsafe(path: Path) -> None:
+    torch.save({**PARTS, "c": Calls()}, path)
+
+
+def unsafe_and_damaged(path: Path) -> None:
+    unsafe(path)
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def unreadable(path: Path) -> None:
+    path.write_bytes(b"\x10\0\0\0\0\0\0\0{not a header}")
+
+
+def missing(path: Path) -> None:
+    """Nothing is there."""
+
+
+def out_of_the_folder(path: Path) -> None:
+    """An index, which its content shows."""
+    path.write_text('{"weight_map": {"a": "../a.bin"}}')
+
+
+def in_a_folder(path: Path) -> None:
+    """Clean weights, and an unsafe file with other weights in a folder below."""
+    (path / "sub").mkdir(parents=True)
+    clean(path / "pytorch_model.bin")
+    unsafe(path / "sub" / "x")
+
+
+def clean_folder(path: Path) -> None:
+    path.mkdir()
+    save_file({name: np.eye(8) for name in PARTS}, path / "model.safetensors")
+
+
+CODES: dict[Callable[[Path], None], int] = {
+    clean: 0, different: 0, unsafe: 4, unsafe_and_damaged: 4, unreadable: 3, missing: 3, out_of_the_folder: 4,
+    in_a_folder: 4, clean_folder: 0,
+}  # fmt: skip
+"""What each input is."""
+LINES: dict[str, tuple[str, ...]] = {
+    "inspect": ("inspect", "x", "y"),
+    "inspect, rules": ("inspect", "x", "y", "--fail-on", "missing:nothing"),
+    "variants": ("variants", "x", "--against", "y"),
+    "variants, names": ("variants", "x", "--against", "names.txt"),
+    "report": ("report", "x", "y", "-o", "out"),
+    "dedup": ("dedup", "x", "-o", "out"),
+    "dedup --each": ("dedup", "x", "--each", "-o", "out"),
+    "dedup, family": ("dedup", "x", "y", "-o", "out"),
+    "export": ("export", "x", "--names", "names.txt", "-o", "out"),
+    "convert": ("convert", "x", "--dtype", "bfloat16", "-o", "out"),
+    "convert --into": ("convert", "x", "--into", "y", "-o", "out"),
+    "fuse": ("fuse", "x", "--layout", "qkv", "-o", "out"),
+    "unfuse": ("unfuse", "x", "-o", "out"),
+    "guess": ("guess", "x"),
+    "diff": ("diff", "x", "y", "--exit-code"),
+    "lock": ("lock", "x", "y", "-o", "out"),
+    "check": ("check", "x", "y"),
+    "check, rules": ("check", "x", "y", "--fail-on", "missing:nothing"),
+    "verify": ("verify", "x", "--against", "y"),
+    "verify --each": ("verify", "x", "--against", "y", "--each"),
+}
+ONLY = [name for name, line in LINES.items() if line[0] in ("dedup", "inspect", "export", "convert", "diff")]
+"""Commands that take the name of a section, which is usage where there is none."""
+
+
+def test_every_command_is_tried() -> None:
+    """`layouts` reads no checkpoint."""
+    assert {line[0] for line in LINES.values()} == COMMANDS.keys() - {"layouts"}
+
+
+def ran(folder: Path, name: str, inputs: Collection[Callable[[Path], None]], usage: bool, exists: bool) -> int:
+    """The exit code of a command in a folder with such inputs; nothing else is there then than before."""
+    for word, make in zip("xy", inputs, strict=True):
+        if word in LINES[name]:
+            make(folder / word)
+    (folder / "names.txt").write_text("".join(f"{name}\n" for name in PARTS))
+    if exists and "out" in LINES[name]:
+        (folder / "out").write_text("mine")
+    before = sorted(os.walk(folder))
+    words = (*LINES[name], *(("--only", "nothing") if usage and name in ONLY else ()))
+    found = quick(*words, cwd=folder)
+    assert not found.code or sorted(os.walk(folder)) == before or found.code == 1, found
+    return found.code
+
+
+def holds(folder: Path, name: str, inputs: tuple[Callable[[Path], None], ...], usage: bool, exists: bool) -> None:
+    """4 where an input is unsafe; then 3, or 7 where the output is there already, which comes first; then 2."""
+    code = ran(folder, name, inputs, usage, exists)
+    said = {CODES[make] for word, make in zip("xy", inputs, strict=True) if word in LINES[name]}
+    if 4 in said:
+        assert code == 4
+    elif exists and "out" in LINES[name]:
+        assert code in {7, 3 if 3 in said else 2}
+    elif 3 in said:  # a file where a folder is asked for is no folder, whatever it holds
+        assert code in ({2, 3} if "--each" in LINES[name] else {3})
+    elif usage and name in ONLY:
+        assert code == 2
+
+
+@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("make", CODES)
+def test_of_each_input(name: str, make: Callable[[Path], None], tmp_path: Path) -> None:
+    """In the first place and in the last, alone, with a wrong section and with an output that is there."""
+    for number, (inputs, usage, exists) in enumerate(
+        [((make, clean), False, False), ((clean, make), False, True), ((missing, make), True, False)]
+    ):
+        (tmp_path / str(number)).mkdir()
+        holds(tmp_path / str(number), name, inputs, usage, exists)
+
+
+@settings(max_examples=examples(400))
+@given(
+    name=st.sampled_from(sorted(LINES)),
+    inputs=st.tuples(*[st.sampled_from(sorted(CODES, key=lambda make: make.__name__))] * 2),
+    usage=st.booleans(),
+    exists=st.booleans(),
+)
+def test_of_any_inputs(
+    name: str, inputs: tuple[Callable[[Path], None], ...], usage: bool, exists: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    holds(tmp_path_factory.mktemp("codes"), name, inputs, usage, exists)
+
+
+@pytest.mark.parametrize("name", ["diff", "verify", "verify --each", "variants"])
+def test_findings_come_last(name: str, tmp_path: Path) -> None:
+    """1 where weights differ, or names do not fit, and nothing else happened."""
+    if name == "variants":
+        (tmp_path / "names.txt").write_text("other\n")
+        clean(tmp_path / "x")
+        assert quick("variants", "x", "--against", "names.txt", cwd=tmp_path).code == 1
+        return
+    if name == "verify --each":
+        for word, scale in (("x", 1), ("y", 2)):
+            (tmp_path / word).mkdir()
+            save_file({"w": np.ones(3) * scale}, tmp_path / word / "model.safetensors")
+        assert quick(*LINES[name], cwd=tmp_path).code == 1
+        return
+    assert ran(tmp_path, name, (clean, different), False, False) == 1
+
+
+def test_a_defect_of_ours_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """70 in every command that reads the file, also beside an unsafe one."""
+    from paramtool.formats.safetensors import read
+
+    def failing(path: str) -> None:
+        raise AssertionError("a defect")
+
+    monkeypatch.setattr(read, "read", failing)
+    for name, line in LINES.items():
+        if "y" not in line:
+            continue
+        folder = tmp_path / name
+        folder.mkdir()
+        assert ran(folder, name, (clean_folder, unsafe), False, False) == 70, name

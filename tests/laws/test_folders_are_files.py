@@ -1,0 +1,159 @@
+"""A folder is its files, over every kind of file there is: what `check DIR` names as unsafe is what `inspect` says."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from paramtool.formats import table
+from tests.contracts import makers_tensorflow as tf
+from tests.examples import examples
+from tests.fuzz import seeds
+from tests.hostile.command import quick
+from tests.hostile.makers_onnx import OPSET, build, external, graph
+
+
+class Calls:
+    """What calls when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return print, ("called",)
+
+
+Files = dict[str, bytes]
+EVIL = pickle.dumps(Calls(), 2)
+
+
+def archive() -> bytes:
+    """A pickle that calls, in a zip archive."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as file:
+        file.writestr("evil.pkl", EVIL)
+    return made.getvalue()
+
+
+def linked() -> bytes:
+    """HDF5 with a link into a file outside of its folder."""
+    made = io.BytesIO()
+    with h5py.File(made, "w") as file:
+        file["w"] = h5py.ExternalLink("../out.h5", "w")
+    return made.getvalue()
+
+
+def onnx(location: str) -> bytes:
+    return build(graph(external(("location", location))), OPSET)
+
+
+ESCAPES: dict[str, Files] = {
+    "index": {"model.safetensors.index.json": json.dumps({"weight_map": {"a": "../a.safetensors"}}).encode()},
+    "index of torch": {"a.bin.index.json": json.dumps({"weight_map": {"a": "/etc/passwd"}}).encode()},
+    "ONNX": {"m.onnx": onnx("../w.bin")},
+    "HDF5": {"m.h5": linked()},
+    "state": {"checkpoint": b'model_checkpoint_path: "../m"\n'},
+    "state from the root": {"checkpoint": b'model_checkpoint_path: "/etc/m"\n'},
+}
+"""Files that lead out of their folder."""
+BESIDE: dict[str, Files] = {
+    "shard": {
+        "m.bin.index.json": json.dumps({"weight_map": {"a": "m-1.bin"}}).encode(), "m-1.bin": EVIL,
+    },
+    "data of ONNX": {"n.onnx": onnx("w.dat"), "w.dat": EVIL + bytes(99)},
+    "data without a bundle": {"m.data-00000-of-00001": EVIL},
+    "broken pickle": {"optimizer.pt": EVIL[:-1]},
+    "layer": {"keras_metadata.pb": tf.block(1, tf.block(5, json.dumps({"class_name": "Lambda", "config": {
+        "name": "a", "function_type": "lambda", "function": ["4wEA", None]}}).encode()))},
+    "text": {"README": b"text"},
+    "bomb": {"a.npz": b"PK\3\4" + bytes(40)},
+}  # fmt: skip
+"""Files that hold what calls, or what may look so."""
+
+
+def _kinds() -> Iterator[tuple[str, Files]]:
+    """Each seed of the fuzzer as it is, and as a pickle or an archive as well: every row of the registry has one."""
+    yield from {**ESCAPES, **BESIDE}.items()
+    for seed in seeds.every():
+        if sum(map(len, seed.files.values())) > 20_000:
+            continue
+        yield f"{seed.format}: {seed.name}", seed.files
+        for name in [name for name in seed.kinds if not name.endswith((".toml", ".lock"))][:2]:
+            yield f"{seed.format}: {seed.name}, archive", {**seed.files, name: seed.files[name] + archive()}
+            yield f"{seed.format}: {seed.name}, cut", {**seed.files, name: seed.files[name][:-9] + EVIL}
+
+
+KINDS = dict(_kinds())
+PLACES = ("", "sub", "checkpoint-1", "a/b", ".hidden")
+
+
+def test_every_format_is_a_kind() -> None:
+    assert {row.name for row in table.FORMATS} <= {name.partition(":")[0] for name in KINDS}
+
+
+def written(folder: Path, tree: list[tuple[str, str]]) -> None:
+    """A tree, in which one kind may overwrite files of another."""
+    save_file({"w": np.ones(3)}, folder / "model.safetensors")
+    for place, kind in tree:
+        for name, data in KINDS[kind].items():
+            path = folder / place / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+
+def holds(folder: Path) -> None:
+    """What `check` of a folder names as unsafe is what `inspect` says of each file."""
+    files = [str((Path(place) / name).relative_to(folder)) for place, _, names in os.walk(folder) for name in names]
+    unsafe = {file for file in files if quick("inspect", file, cwd=folder).code == 4}
+    ran = quick("check", ".", "--format", "json", cwd=folder)
+    said = [
+        f"{os.path.normpath(file['path'])} {one['message']}"
+        for file in json.loads(ran.out)["files"] for one in file["findings"] if one["id"] == "PT301"
+    ]  # fmt: skip
+    named = {
+        file for file in files if re.search(rf"(?<![\w./-])(\./)?{re.escape(file)}(?![\w-]|\.\w)", "\n".join(said))
+    }
+    assert named == unsafe, (named ^ unsafe, ran)
+    assert (ran.code == 4) == bool(unsafe), ran
+    inspected = quick("inspect", ".", cwd=folder)
+    assert (inspected.code == 4) == bool(unsafe), inspected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_each_kind(kind: str, tmp_path: Path) -> None:
+    """In a folder below, beside clean weights."""
+    written(tmp_path, [("sub", kind)])
+    holds(tmp_path)
+
+
+@settings(max_examples=examples(200))
+@given(tree=st.lists(st.tuples(st.sampled_from(PLACES), st.sampled_from(sorted(KINDS))), max_size=4))
+def test_of_any_tree(tree: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("tree")
+    written(folder, tree)
+    holds(folder)
+
+
+@pytest.mark.parametrize("kind", ESCAPES)
+def test_a_path_out_of_a_folder_below_stops_every_command(kind: str, tmp_path: Path) -> None:
+    """Nothing is written, and the file is named."""
+    written(tmp_path, [("sub", kind)])
+    for words in (
+        ("lock", ".", "-o", "-"),
+        ("dedup", ".", "-o", "out"),
+        ("diff", ".", "."),
+        ("report", ".", "-o", "r.html"),
+    ):
+        ran = quick(*words, cwd=tmp_path)
+        assert ran.code == 4 and next(iter(KINDS[kind])) in ran.err, ran
+    assert sorted(os.listdir(tmp_path)) == ["model.safetensors", "sub"]
