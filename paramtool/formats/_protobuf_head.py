@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from paramtool.formats.protobuf import MAX_VARINT_NBYTES, varint
+
 MAX_FIELDS = 1000
 MAX_NUMBER = 10_000
 """The largest number of a field that is taken for one: those of the formats that are recognised go to 600."""
@@ -37,10 +39,10 @@ def fields(data: bytes) -> list[HeadField]:
     found: list[HeadField] = []
     at = 0
     while at < len(data) and len(found) < MAX_FIELDS:
-        key, at = _varint(data, at)
-        if at < 0:
+        key, taken = varint(data[at : at + MAX_VARINT_NBYTES])
+        if not taken:
             return found
-        number, wire = key >> 3, key & 7
+        number, wire, at = key >> 3, key & 7, at + taken
         if not 0 < number <= MAX_NUMBER or wire not in (0, 1, 2, 5):
             return []
         if wire in (1, 5):
@@ -48,23 +50,11 @@ def fields(data: bytes) -> list[HeadField]:
             found.append(HeadField(number, wire, size, data[at : at + size], at + size))
             at += size
             continue
-        value, at = _varint(data, at)
-        if at < 0:
+        value, taken = varint(data[at : at + MAX_VARINT_NBYTES])
+        if not taken:
             return found
+        at += taken
         stop = at + value if wire == 2 else at
         found.append(HeadField(number, wire, value, data[at:stop], stop))
         at = stop
     return found
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and the index after it; -1 if it is cut off or too long."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            return 0, -1
-        value |= (data[at] & 0x7F) << shift
-        at += 1
-        if not data[at - 1] & 0x80:
-            return value, at
-    return 0, -1

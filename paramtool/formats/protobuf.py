@@ -54,6 +54,18 @@ class Field(NamedTuple):
 
 
 Fields = Mapping[int, Field]
+
+
+def one(wire: int, **numbers: int) -> dict[int, Field]:
+    """Fields of one wire type that are not repeated, by their names."""
+    return {number: Field(name, wire) for name, number in numbers.items()}
+
+
+def many(wire: int, **numbers: int) -> dict[int, Field]:
+    """Fields of one wire type that may be repeated, by their names."""
+    return {number: Field(name, wire, many=True) for name, number in numbers.items()}
+
+
 Message = Mapping[str, Sequence[Span]]
 """{name: places}, for the fields that are there."""
 
@@ -66,6 +78,18 @@ class Reader:
     where: str
     what: str = "an ONNX model"
     """What the bytes should be, for hints."""
+
+    def whole(self, fields: Fields) -> Message:
+        """The message that all of the bytes are."""
+        return self.message(Span(0, len(self.data)), fields)
+
+    def messages(self, message: Message, name: str, fields: Fields) -> Iterator[Message]:
+        """The messages that a field of a message holds."""
+        return (self.message(span, fields) for span in message.get(name, ()))
+
+    def inner(self, message: Message, name: str, fields: Fields) -> Message:
+        """The message that a field holds, which is not repeated; without fields if it is missing."""
+        return next(self.messages(message, name, fields), {})
 
     def message(self, span: Span, fields: Fields) -> Message:
         """The positions of a message's fields; FormatError if it is damaged."""
@@ -109,15 +133,12 @@ class Reader:
 
     def _varint(self, at: int, stop: int) -> tuple[int, int]:
         """An unsigned number, and the position after it."""
-        value = shift = 0
-        for k, byte in enumerate(self.data[at : min(stop, at + MAX_VARINT_NBYTES)], at + 1):
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if value >> 64:
-                    raise self.damaged(at, "a number needs more than 64 bits")
-                return value, k
-            shift += 7
-        raise self.damaged(at, f"a number does not end within {MAX_VARINT_NBYTES} bytes and before byte {stop}")
+        value, nbytes = varint(self.data[at : min(stop, at + MAX_VARINT_NBYTES)])
+        if not nbytes:
+            raise self.damaged(at, f"a number does not end within {MAX_VARINT_NBYTES} bytes and before byte {stop}")
+        if value >> 64:
+            raise self.damaged(at, "a number needs more than 64 bits")
+        return value, at + nbytes
 
     def varints(self, spans: Sequence[Span]) -> Iterator[int]:
         """The numbers of a repeated field, packed or not; unsigned."""
@@ -157,6 +178,20 @@ class Reader:
     def damaged(self, at: int, text: str) -> FormatError:
         """The error for the data at a byte."""
         return FormatError(f"{self.where}: byte {at}: {text}", hint=f"the file is damaged, or is not {self.what}")
+
+
+def varint(data: bytes) -> tuple[int, int]:
+    r"""The unsigned number at the start of some bytes, and how many it takes; 0 if it does not end among them.
+
+    >>> varint(b"\xac\x02..."), varint(b"\xac")[1]
+    ((300, 2), 0)
+    """
+    value = 0
+    for k, byte in enumerate(data):
+        value |= (byte & 0x7F) << 7 * k
+        if byte < 0x80:
+            return value, k + 1
+    return value, 0
 
 
 def signed(value: int) -> int:

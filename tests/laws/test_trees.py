@@ -136,7 +136,7 @@ DAMAGE: dict[str, tuple[bytes, bytes, str]] = {
     "odd_number_of_items": (b"RtRu.", b"RtRNu.", "not a dict"),
     "two_values": (b"u.", b"uN.", "one value"),
     "attributes_a_number": (b"OrderedDict\n)R", b"OrderedDict\n)RK\x07b", "not a dict"),
-    "cut_off": (b"u.", b"u", "IndexError"),
+    "cut_off": (b"u.", b"u", "EOFError"),
 }
 
 

@@ -28,7 +28,7 @@ from paramtool.formats import object_tree
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.onnx import _layers, _rnn, proto
 from paramtool.formats.onnx.operands import Operands, StoredConstant, constants
-from paramtool.formats.onnx.proto import ENTRY, EXTERNAL, PACKED, STRING, TENSOR, TYPED_FIELDS, TYPES
+from paramtool.formats.onnx.proto import EXTERNAL, PACKED, STRING, TENSOR, TYPED_FIELDS, TYPES
 from paramtool.formats.protobuf import Message, Reader, Span, signed
 from paramtool.formats.strict_json import strict
 from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Entry, Module, Unreadable, Value
@@ -78,7 +78,7 @@ def read(path: str) -> Checkpoint:
 
 def walked(reader: Reader, source: SourceFile) -> GraphWalk:
     """Everything that a model says, its graphs walked; FormatError or UnsafeError if it is not a whole model."""
-    model = reader.message(Span(0, source.nbytes), proto.MODEL)
+    model = reader.whole(proto.MODEL)
     if "graph" not in model:
         raise FormatError(
             f"{reader.where}: has no graph; it is truncated, or not an ONNX model", hint="get or export the file again"
@@ -89,7 +89,7 @@ def walked(reader: Reader, source: SourceFile) -> GraphWalk:
             hint="get or export the file again",
         )
     walk = GraphWalk(reader, Tensors(reader, source))
-    walk.metadata = _metadata(walk, model.get("metadata_props", ()))
+    walk.metadata = _metadata(walk, model)
     walk.producer = " ".join(filter(None, (reader.text(model, f"producer_{part}") for part in ("name", "version"))))
     said = said_networks(walk.metadata.pop(proto.NETWORKS, ""))
     walk.defaults = {name for one in said.values() for name in one.states}
@@ -144,8 +144,7 @@ class GraphWalk:
             info = self.reader.message(span, proto.TRAINING_INFO)
             for name in info:
                 self.graph(info[name][0], f"training_info.{k}/{name}/", {}, 0)
-        for span in model.get("functions", ()):
-            function = self.reader.message(span, proto.FUNCTION)
+        for function in self.reader.messages(model, "functions", proto.FUNCTION):
             label = "/".join(filter(None, (self.reader.text(function, n) for n in ("name", "overload"))))
             self.in_function = True
             given, made = (self.reader.texts(function, name) for name in ("input", "output"))
@@ -163,16 +162,18 @@ class GraphWalk:
             raise FormatError(f"{self.reader.where}: {prefix[:200]}: graphs are nested more than {MAX_DEPTH} deep")
         graph = self.reader.message(span, proto.GRAPH)
         scope: Scope = ChainMap({}, outer)
-        given, made = ([name_of(self.reader, one) for one in graph.get(part, ())] for part in ("input", "output"))
+        given, made = (
+            [self.reader.text(info, "name") for info in infos(self.reader, graph, part)] for part in ("input", "output")
+        )
         self.operands.graph(prefix, given, made, outer=around)
         self.operands.parameters |= {prefix + name for name in said_parameters(self.reader, graph)}
         for place in graph.get("initializer", ()):
             name = self.tensors.name(place)
             if prefix or name not in self.defaults or not self.is_zero(place):
                 self.tensor(place, name, prefix, scope)
-        for place in graph.get("sparse_initializer", ()):
-            values = self.reader.message(place, proto.SPARSE_TENSOR).get("values", ())
-            self.sparse(place, self.tensors.name(values[0]) if values else "", prefix, scope)
+        for sparse in self.reader.messages(graph, "sparse_initializer", proto.SPARSE_TENSOR):
+            name = self.reader.text(self.reader.inner(sparse, "values", TENSOR), "name")
+            self.sparse(sparse, name, prefix, scope)
         self.sizes |= {prefix + name: shape for name, shape in given_sizes(self.reader, graph).items()}
         for name in (prefix + name for name in given):
             if name not in self.found and len(shape := self.sizes.get(name, ())) > 3 and shape[1]:
@@ -193,8 +194,7 @@ class GraphWalk:
     def node(self, node: Message, outputs: list[str], label: str, prefix: str, *, scope: Scope, depth: int) -> None:
         operator, domain = self.reader.text(node, "op_type"), self.reader.text(node, "domain")
         attributes = {}
-        for span in node.get("attribute", ()):
-            attribute = self.reader.message(span, proto.ATTRIBUTE)
+        for attribute in self.reader.messages(node, "attribute", proto.ATTRIBUTE):
             name = self.reader.text(attribute, "name")
             attributes[name] = attribute
             for place in attribute.get("g", ()):
@@ -216,8 +216,9 @@ class GraphWalk:
             for place in attributes.get("value", {}).get("t", ()):
                 self.tensor(place, outputs[0], prefix, scope)
                 self.constants.add(prefix + outputs[0])
-            for place in attributes.get("sparse_value", {}).get("sparse_tensor", ()):
-                self.sparse(place, outputs[0], prefix, scope)
+            value = attributes.get("sparse_value", {})
+            for sparse in self.reader.messages(value, "sparse_tensor", proto.SPARSE_TENSOR):
+                self.sparse(sparse, outputs[0], prefix, scope)
         if operator == "Identity" and inputs and inputs[0] in scope and outputs:
             scope[outputs[0]] = scope[inputs[0]]
         if operator == "Constant" or (inputs and all(n in scope or prefix + n in self.constant for n in inputs if n)):
@@ -237,12 +238,9 @@ class GraphWalk:
 
     def scope(self, node: Message) -> str:
         """The path of the module around a node, with slashes; empty where the exporter does not say it."""
-        for span in node.get("metadata_props", ()):
-            entry = self.reader.message(span, proto.ENTRY)
-            if self.reader.text(entry, "key") == proto.SCOPES:
-                words = re.findall("'([^']*)'", self.reader.text(entry, "value"))  # the last is the node
-                return "".join(f"/{word}/" for word in words[-2:-1] if word)
-        return ""
+        said = next((value for key, value in pairs(self.reader, node, "metadata_props") if key == proto.SCOPES), "")
+        words = re.findall("'([^']*)'", said)  # the last is the node
+        return "".join(f"/{word}/" for word in words[-2:-1] if word)
 
     def use(
         self,
@@ -276,9 +274,8 @@ class GraphWalk:
         except ValueError as error:
             self.defect(f"{prefix + name!r:.200}: {error}")
 
-    def sparse(self, span: Span, name: str, prefix: str, scope: Scope) -> None:
+    def sparse(self, message: Message, name: str, prefix: str, scope: Scope) -> None:
         """Add a sparse tensor under its name in the graph."""
-        message = self.reader.message(span, proto.SPARSE_TENSOR)
         try:
             if not {"values", "indices"} <= message.keys():
                 raise ValueError("is a sparse tensor without values or indices")
@@ -404,16 +401,20 @@ class GraphWalk:
             raise Defects(self.reader.where, self.defects, more=self.more)
 
 
-def _metadata(walk: GraphWalk, spans: Sequence[Span]) -> dict[str, str]:
+def _metadata(walk: GraphWalk, model: Message) -> dict[str, str]:
     """The model's own metadata."""
     found: dict[str, str] = {}
-    for span in spans:
-        message = walk.reader.message(span, proto.ENTRY)
-        key = walk.reader.text(message, "key")
+    for key, value in pairs(walk.reader, model, "metadata_props"):
         if key in found:
             walk.defect(f"metadata_props has {key!r:.200} twice; expected each key once")
-        found[key] = walk.reader.text(message, "value")
+        found[key] = value
     return found
+
+
+def pairs(reader: Reader, message: Message, name: str) -> Iterator[tuple[str, str]]:
+    """(key, value) of the entries that a field of a message holds."""
+    for entry in reader.messages(message, name, proto.ENTRY):
+        yield reader.text(entry, "key"), reader.text(entry, "value")
 
 
 class _OnnxStorages:
@@ -498,28 +499,25 @@ MAX_NBYTES = 1 << 20
 """The largest stored tensor whose numbers are read."""
 SPREADING = {"Expand", "Tile", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Slice", "Cast"}
 """Operators whose first output only has numbers of the first input."""
-Sizes = Mapping[str, tuple[int | None, ...]]
-"""{name of a value in a graph: its shape}; None for a size that is not fixed."""
+
+
+def infos(reader: Reader, graph: Message, *parts: str) -> Iterator[Message]:
+    """The ValueInfoProtos of some fields of a graph: its inputs, its outputs, values inside it."""
+    for part in parts:
+        yield from reader.messages(graph, part, proto.VALUE_INFO)
 
 
 def given_sizes(reader: Reader, graph: Message) -> dict[str, tuple[int | None, ...]]:
-    """The shapes that a graph declares for its inputs and for values inside it."""
+    """The shapes that a graph declares for its inputs and for values inside it; None for a size that is not fixed."""
     found: dict[str, tuple[int | None, ...]] = {}
-    for span in (*graph.get("input", ()), *graph.get("value_info", ())):
-        info = reader.message(span, proto.VALUE_INFO)
+    for info in infos(reader, graph, "input", "value_info"):
         inner = info
         for step, fields in (("type", proto.TYPE), ("tensor_type", proto.TENSOR_TYPE), ("shape", proto.SHAPE)):
-            inner = reader.message(inner[step][0], fields) if step in inner else {}
-        dims = [reader.message(dim, proto.DIMENSION) for dim in inner.get("dim", ())]
-        if dims:
-            name = reader.text(info, "name")
-            found[name] = tuple(reader.number(dim, "dim_value") if "dim_value" in dim else None for dim in dims)
+            inner = reader.inner(inner, step, fields)
+        dims = reader.messages(inner, "dim", proto.DIMENSION)
+        if shape := tuple(reader.number(dim, "dim_value") if "dim_value" in dim else None for dim in dims):
+            found[reader.text(info, "name")] = shape
     return found
-
-
-def name_of(reader: Reader, info: Span) -> str:
-    """The name of an input or an output of a graph."""
-    return reader.text(reader.message(info, proto.VALUE_INFO), "name")
 
 
 SAID = ("PARAMETER", "BUFFER")
@@ -530,12 +528,9 @@ torch/onnx/_internal/exporter/_core.py; the words are those of torch.export.grap
 
 def said_parameters(reader: Reader, graph: Message) -> Iterator[str]:
     """The values of a graph that the exporter itself calls parameters or buffers of the model."""
-    for span in (*graph.get("value_info", ()), *graph.get("input", ())):
-        info = reader.message(span, proto.VALUE_INFO)
-        for place in info.get("metadata_props", ()):
-            prop = reader.message(place, proto.ENTRY)
-            if reader.text(prop, "key") == KIND and reader.text(prop, "value") in SAID:
-                yield reader.text(info, "name")
+    for info in infos(reader, graph, "value_info", "input"):
+        if any(key == KIND and value in SAID for key, value in pairs(reader, info, "metadata_props")):
+            yield reader.text(info, "name")
 
 
 def content(reader: Reader, stored: Found | object) -> bytes | None:
@@ -741,7 +736,7 @@ class Tensors:
             places = " and ".join([*holders, *["another file"] * external])
             raise ValueError(f"its data is in {places}; expected one place")
         if external:
-            return self._external(message.get("external_data", ()), nbytes)
+            return self._external(message, nbytes)
         if not holders:
             if nbytes:
                 raise ValueError(f"has no data; expected {nbytes} bytes")
@@ -788,15 +783,13 @@ class Tensors:
             return None
         return Unreadable(f"unpacking more than {MAX_UNPACKED_NBYTES >> 20} MiB of numbers that have no raw_data")
 
-    def _external(self, entries: Sequence[Span], nbytes: int) -> ByteRange:
+    def _external(self, message: Message, nbytes: int) -> ByteRange:
         """The range of external data in a file in the model's folder."""
         facts: dict[str, str] = {}
-        for span in entries:
-            message = self.reader.message(span, ENTRY)
-            key = self.reader.text(message, "key")
+        for key, value in pairs(self.reader, message, "external_data"):
             if key in facts:
                 raise ValueError(f"external_data has {key!r:.60} twice")
-            facts[key] = self.reader.text(message, "value")
+            facts[key] = value
         if "location" not in facts:
             raise ValueError("its data is in another file, and external_data has no location")
         start, length = _whole(facts, "offset", 0), _whole(facts, "length", nbytes)

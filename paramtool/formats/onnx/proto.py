@@ -8,86 +8,44 @@ from __future__ import annotations
 import re
 
 from paramtool.errors import FormatError
-from paramtool.formats.protobuf import BYTES, FIXED32, FIXED64, VARINT, Field, Reader, Span
+from paramtool.formats.protobuf import BYTES, FIXED32, FIXED64, VARINT, Reader, Span, many, one
 
-MODEL = {
-    1: Field("ir_version", VARINT),
-    2: Field("producer_name", BYTES),
-    3: Field("producer_version", BYTES),
-    4: Field("domain", BYTES),
-    5: Field("model_version", VARINT),
-    6: Field("doc_string", BYTES),
-    7: Field("graph", BYTES),
-    8: Field("opset_import", BYTES, many=True),
-    14: Field("metadata_props", BYTES, many=True),
-    20: Field("training_info", BYTES, many=True),
-    25: Field("functions", BYTES, many=True),
-    26: Field("configuration", BYTES, many=True),
-}
-GRAPH = {
-    1: Field("node", BYTES, many=True),
-    5: Field("initializer", BYTES, many=True),
-    11: Field("input", BYTES, many=True),
-    12: Field("output", BYTES, many=True),
-    13: Field("value_info", BYTES, many=True),
-    15: Field("sparse_initializer", BYTES, many=True),
-}
-FUNCTION = {
-    1: Field("name", BYTES),
-    4: Field("input", BYTES, many=True),
-    5: Field("output", BYTES, many=True),
-    7: Field("node", BYTES, many=True),
-    13: Field("overload", BYTES),
-}
-TRAINING_INFO = {1: Field("initialization", BYTES), 2: Field("algorithm", BYTES)}
-NODE = {
-    1: Field("input", BYTES, many=True),
-    2: Field("output", BYTES, many=True),
-    3: Field("name", BYTES),
-    4: Field("op_type", BYTES),
-    5: Field("attribute", BYTES, many=True),
-    7: Field("domain", BYTES),
-    9: Field("metadata_props", BYTES, many=True),
-}
+MODEL = (
+    one(VARINT, ir_version=1, model_version=5)
+    | one(BYTES, producer_name=2, producer_version=3, domain=4, doc_string=6, graph=7)
+    | many(BYTES, opset_import=8, metadata_props=14, training_info=20, functions=25, configuration=26)
+)
+GRAPH = many(BYTES, node=1, initializer=5, input=11, output=12, value_info=13, sparse_initializer=15)
+FUNCTION = one(BYTES, name=1, overload=13) | many(BYTES, input=4, output=5, node=7)
+TRAINING_INFO = one(BYTES, initialization=1, algorithm=2)
+NODE = one(BYTES, name=3, op_type=4, domain=7) | many(BYTES, input=1, output=2, attribute=5, metadata_props=9)
 NUMBERED = re.compile(r"val_\d+")
 """What torch's exporter calls a value that it computed, such as a weight with other axes."""
 SCOPES = "pkg.torch.onnx.name_scopes"
 """The entry of a node's metadata in which torch's exporter lists the modules around it: `['', 'fc', 'linear']`."""
-ATTRIBUTE = {
-    1: Field("name", BYTES),
-    2: Field("f", FIXED32),
-    3: Field("i", VARINT),
-    4: Field("s", BYTES),
-    5: Field("t", BYTES),
-    6: Field("g", BYTES),
-    7: Field("floats", FIXED32, many=True),
-    8: Field("ints", VARINT, many=True),
-    9: Field("strings", BYTES, many=True),
-    11: Field("graphs", BYTES, many=True),
-    22: Field("sparse_tensor", BYTES),
-}
-TENSOR = {
-    1: Field("dims", VARINT, many=True),
-    2: Field("data_type", VARINT),
-    3: Field("segment", BYTES),
-    4: Field("float_data", FIXED32, many=True),
-    5: Field("int32_data", VARINT, many=True),
-    6: Field("string_data", BYTES, many=True),
-    7: Field("int64_data", VARINT, many=True),
-    8: Field("name", BYTES),
-    9: Field("raw_data", BYTES),
-    10: Field("double_data", FIXED64, many=True),
-    11: Field("uint64_data", VARINT, many=True),
-    13: Field("external_data", BYTES, many=True),
-    14: Field("data_location", VARINT),
-}
-SPARSE_TENSOR = {1: Field("values", BYTES), 2: Field("indices", BYTES), 3: Field("dims", VARINT, many=True)}
-VALUE_INFO = {1: Field("name", BYTES), 2: Field("type", BYTES), 4: Field("metadata_props", BYTES, many=True)}
-TYPE = {1: Field("tensor_type", BYTES)}
-TENSOR_TYPE = {2: Field("shape", BYTES)}
-SHAPE = {1: Field("dim", BYTES, many=True)}
-DIMENSION = {1: Field("dim_value", VARINT), 2: Field("dim_param", BYTES)}
-ENTRY = {1: Field("key", BYTES), 2: Field("value", BYTES)}
+ATTRIBUTE = (
+    one(VARINT, i=3)
+    | one(FIXED32, f=2)
+    | one(BYTES, name=1, s=4, t=5, g=6, sparse_tensor=22)
+    | many(VARINT, ints=8)
+    | many(FIXED32, floats=7)
+    | many(BYTES, strings=9, graphs=11)
+)
+TENSOR = (
+    one(VARINT, data_type=2, data_location=14)
+    | one(BYTES, segment=3, name=8, raw_data=9)
+    | many(VARINT, dims=1, int32_data=5, int64_data=7, uint64_data=11)
+    | many(FIXED32, float_data=4)
+    | many(FIXED64, double_data=10)
+    | many(BYTES, string_data=6, external_data=13)
+)
+SPARSE_TENSOR = one(BYTES, values=1, indices=2) | many(VARINT, dims=3)
+VALUE_INFO = one(BYTES, name=1, type=2) | many(BYTES, metadata_props=4)
+TYPE = one(BYTES, tensor_type=1)
+TENSOR_TYPE = one(BYTES, shape=2)
+SHAPE = many(BYTES, dim=1)
+DIMENSION = one(VARINT, dim_value=1) | one(BYTES, dim_param=2)
+ENTRY = one(BYTES, key=1, value=2)
 """StringStringEntryProto."""
 
 MAX_HEAD_TEXT_NBYTES = 1024

@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats.files import open_source, read_bytes
-from paramtool.formats.protobuf import Fields, Message, Reader, Span
+from paramtool.formats.protobuf import Message, Reader, varint
 from paramtool.formats.tensorflow import _proto, names
 from paramtool.formats.tensorflow._crc32c import crc32c, masked
 from paramtool.lazy_dataclass import dataclass
@@ -100,10 +100,9 @@ def _shown(key: bytes) -> str:
 
 def _header(reader: Reader) -> tuple[int, bool]:
     """The number of files of data, and whether numbers are big-endian."""
-    header = _message(reader, _proto.HEADER)
+    header = reader.whole(_proto.HEADER)
     count, order = reader.number(header, "num_shards"), reader.number(header, "endianness")
-    version = reader.message(header["version"][0], _proto.VERSION) if "version" in header else {}
-    needed = reader.number(version, "min_consumer")
+    needed = reader.number(reader.inner(header, "version", _proto.VERSION), "min_consumer")
     if not 0 < count <= MAX_SHARDS:
         raise FormatError(f"{reader.where}: num_shards is {count}; expected 1 to {MAX_SHARDS}")
     if order not in (0, 1):
@@ -116,38 +115,29 @@ def _header(reader: Reader) -> tuple[int, bool]:
     return count, order == 1
 
 
-def _message(reader: Reader, fields: Fields) -> Message:
-    return reader.message(Span(0, len(reader.data)), fields)
-
-
 def _row(reader: Reader, at: int) -> BundleRow:
-    entry = _message(reader, _proto.ENTRY)
-    shape: list[int] = []
-    if "shape" in entry:
-        message = reader.message(entry["shape"][0], _proto.SHAPE)
-        if reader.number(message, "unknown_rank"):
-            raise FormatError(f"{reader.where}: its shape is unknown; expected a shape")
-        shape = [reader.number(reader.message(dim, _proto.DIM), "size") for dim in message.get("dim", ())]
+    entry = reader.whole(_proto.ENTRY)
+    message = reader.inner(entry, "shape", _proto.SHAPE)
+    if reader.number(message, "unknown_rank"):
+        raise FormatError(f"{reader.where}: its shape is unknown; expected a shape")
+    shape = [reader.number(dim, "size") for dim in reader.messages(message, "dim", _proto.DIM)]
     if len(shape) > MAX_AXES or min(shape, default=0) < 0:
         raise FormatError(f"{reader.where}: its shape is {shape[:20]}; expected up to {MAX_AXES} sizes from 0 on")
     shard, start, nbytes = (reader.number(entry, name) for name in ("shard_id", "offset", "size"))
     if min(shard, start, nbytes) < 0:
         raise FormatError(f"{reader.where}: is in file {shard}, byte {start}, {nbytes} bytes; expected no negative one")
     crc = int.from_bytes(reader.content(entry["crc32c"][0]), "little") if "crc32c" in entry else 0
-    slices = tuple(_extents(reader, span) for span in entry.get("slices", ()))
+    slices = tuple(_extents(reader, one) for one in reader.messages(entry, "slices", _proto.SLICE))
     if wrong := [one for one in slices if len(one) != len(shape)]:
         found = plural(len(wrong[0]), "axis", "axes")
         raise FormatError(f"{reader.where}: a slice has {found}; expected {len(shape)}, as the tensor has")
     return BundleRow(reader.number(entry, "dtype"), tuple(shape), shard, start, nbytes, crc, slices, at)
 
 
-def _extents(reader: Reader, span: Span) -> tuple[Extent, ...]:
+def _extents(reader: Reader, one: Message) -> tuple[Extent, ...]:
     """A slice, axis by axis."""
-    found = []
-    for place in reader.message(span, _proto.SLICE).get("extent", ()):
-        extent = reader.message(place, _proto.EXTENT)
-        found.append((reader.number(extent, "start"), reader.number(extent, "length", -1)))
-    return tuple(found)
+    extents = reader.messages(one, "extent", _proto.EXTENT)
+    return tuple((reader.number(extent, "start"), reader.number(extent, "length", -1)) for extent in extents)
 
 
 def _files(path: str, count: int, rows: list[tuple[str, BundleRow]]) -> tuple[list[SourceFile], dict[int, str]]:
@@ -260,15 +250,10 @@ def table_items(file: BinaryIO, where: str, nbytes: int) -> Iterator[tuple[bytes
         end = last + TRAILER_NBYTES
         for key, content in table.block(first, last):
             if key <= before and before:
-                raise table.damaged(
-                    first, f"the key {_shown_key(key)} is behind {_shown_key(before)}; expected keys in order"
-                )
+                shown = f"{_shown(key):.120} is behind {_shown(before):.120}"
+                raise table.damaged(first, f"the key {shown}; expected keys in order")
             before = key
             yield key, content, first
-
-
-def _shown_key(key: bytes) -> str:
-    return repr(key.decode("utf-8", "backslashreplace"))[:120]
 
 
 class _Table:
@@ -292,12 +277,10 @@ class _Table:
 
     def varint(self, data: bytes, at: int, near: int) -> tuple[int, int]:
         """A number of up to 64 bits, and the position behind it; `near` is the byte that errors name."""
-        value = 0
-        for k in range(at, min(at + 10, len(data))):
-            value |= (data[k] & 0x7F) << 7 * (k - at)
-            if data[k] < 0x80:
-                return value, k + 1
-        raise self.damaged(near, f"a number at {at} does not end within its {len(data)} bytes")
+        value, nbytes = varint(data[at : at + 10])
+        if not nbytes:
+            raise self.damaged(near, f"a number at {at} does not end within its {len(data)} bytes")
+        return value, at + nbytes
 
     def block(self, start: int, stop: int) -> Iterator[tuple[bytes, bytes]]:
         """(key, value) of each entry of a block."""
@@ -367,7 +350,9 @@ def decoded(data: bytes) -> bytes:
     >>> decoded(bytes([11, 0, ord("a"), 0b00010101, 1, 0, ord("b")]))
     b'aaaaaaaaaab'
     """
-    nbytes, at = _varint(data)
+    nbytes, at = varint(data[:5])
+    if not at:
+        raise ValueError("does not begin with its length")
     if nbytes > MAX_GROWTH * len(data):
         raise ValueError(f"says that {len(data)} bytes decode to {nbytes}, which is impossible")
     out = bytearray()
@@ -402,12 +387,3 @@ def _copy(out: bytearray, offset: int, length: int) -> None:
     start = len(out) - offset
     piece = out[start : start + length]
     out += (piece * (length // len(piece) + 1))[:length]
-
-
-def _varint(data: bytes) -> tuple[int, int]:
-    value = 0
-    for k, byte in enumerate(data[:5]):
-        value |= (byte & 0x7F) << 7 * k
-        if byte < 0x80:
-            return value, k + 1
-    raise ValueError("does not begin with its length")

@@ -7,50 +7,34 @@ tf_keras/protobuf/saved_metadata.proto.
 
 from __future__ import annotations
 
-from paramtool.formats.protobuf import BYTES, FIXED32, VARINT, Field
+from paramtool.formats.protobuf import BYTES, FIXED32, VARINT, many, one
 
-HEADER = {1: Field("num_shards", VARINT), 2: Field("endianness", VARINT), 3: Field("version", BYTES)}
-VERSION = {1: Field("producer", VARINT), 2: Field("min_consumer", VARINT), 3: Field("bad_consumers", VARINT, many=True)}
-ENTRY = {
-    1: Field("dtype", VARINT),
-    2: Field("shape", BYTES),
-    3: Field("shard_id", VARINT),
-    4: Field("offset", VARINT),
-    5: Field("size", VARINT),
-    6: Field("crc32c", FIXED32),
-    7: Field("slices", BYTES, many=True),
-}
-SHAPE = {2: Field("dim", BYTES, many=True), 3: Field("unknown_rank", VARINT)}
-DIM = {1: Field("size", VARINT), 2: Field("name", BYTES)}
-SLICE = {1: Field("extent", BYTES, many=True)}
-EXTENT = {1: Field("start", VARINT), 2: Field("length", VARINT)}
+HEADER = one(VARINT, num_shards=1, endianness=2) | one(BYTES, version=3)
+VERSION = one(VARINT, producer=1, min_consumer=2) | many(VARINT, bad_consumers=3)
+ENTRY = (
+    one(VARINT, dtype=1, shard_id=3, offset=4, size=5)
+    | one(FIXED32, crc32c=6)
+    | one(BYTES, shape=2)
+    | many(BYTES, slices=7)
+)
+SHAPE = one(VARINT, unknown_rank=3) | many(BYTES, dim=2)
+DIM = one(VARINT, size=1) | one(BYTES, name=2)
+SLICE = many(BYTES, extent=1)
+EXTENT = one(VARINT, start=1, length=2)
 
-OBJECT_GRAPH = {1: Field("nodes", BYTES, many=True)}
-OBJECT = {
-    1: Field("children", BYTES, many=True),
-    2: Field("attributes", BYTES, many=True),
-    3: Field("slot_variables", BYTES, many=True),
-}
-CHILD = {1: Field("node_id", VARINT), 2: Field("local_name", BYTES)}
-ATTRIBUTE = {1: Field("name", BYTES), 2: Field("full_name", BYTES), 3: Field("checkpoint_key", BYTES)}
-SLOT = {
-    1: Field("original_variable_node_id", VARINT),
-    2: Field("slot_name", BYTES),
-    3: Field("slot_variable_node_id", VARINT),
-}
+OBJECT_GRAPH = many(BYTES, nodes=1)
+OBJECT = many(BYTES, children=1, attributes=2, slot_variables=3)
+CHILD = one(VARINT, node_id=1) | one(BYTES, local_name=2)
+ATTRIBUTE = one(BYTES, name=1, full_name=2, checkpoint_key=3)
+SLOT = one(VARINT, original_variable_node_id=1, slot_variable_node_id=3) | one(BYTES, slot_name=2)
 
-SAVED_MODEL = {1: Field("schema_version", VARINT), 2: Field("meta_graphs", BYTES, many=True)}
-META_GRAPH = {1: Field("meta_info_def", BYTES), 7: Field("object_graph_def", BYTES)}
-META_INFO = {5: Field("tensorflow_version", BYTES)}
-SAVED_OBJECT = {4: Field("user_object", BYTES)}
-USER_OBJECT = {1: Field("identifier", BYTES), 3: Field("metadata", BYTES)}
-KERAS_METADATA = {1: Field("nodes", BYTES, many=True)}
-KERAS_NODE = {
-    2: Field("node_id", VARINT),
-    3: Field("node_path", BYTES),
-    4: Field("identifier", BYTES),
-    5: Field("metadata", BYTES),
-}
+SAVED_MODEL = one(VARINT, schema_version=1) | many(BYTES, meta_graphs=2)
+META_GRAPH = one(BYTES, meta_info_def=1, object_graph_def=7)
+META_INFO = one(BYTES, tensorflow_version=5)
+SAVED_OBJECT = one(BYTES, user_object=4)
+USER_OBJECT = one(BYTES, identifier=1, metadata=3)
+KERAS_METADATA = many(BYTES, nodes=1)
+KERAS_NODE = one(VARINT, node_id=2) | one(BYTES, node_path=3, identifier=4, metadata=5)
 """`metadata` is JSON, in both."""
 
 STRING = 7

@@ -26,7 +26,7 @@ from paramtool.formats.files import open_source, read_bytes
 from paramtool.formats.hdf5 import keras_rnn
 from paramtool.formats.hdf5.keras_config import KerasConfig
 from paramtool.formats.object_tree import role_of
-from paramtool.formats.protobuf import Message, Reader, Span
+from paramtool.formats.protobuf import Message, Reader, Span, varint
 from paramtool.formats.tensorflow import _bundle, _proto, names
 from paramtool.formats.tensorflow._bundle import Bundle, BundleRow, Extent
 from paramtool.formats.tensorflow._crc32c import crc32c, masked
@@ -116,13 +116,9 @@ def _graph_bytes(bundle: Bundle) -> bytes | None:
     file, _ = open_source(bundle.paths[row.shard])
     with file:
         data = read_bytes(file, row.start, row.nbytes)
-    nbytes = at = 0
-    for at, byte in enumerate(data[:5], 1):
-        nbytes |= (byte & 0x7F) << 7 * (at - 1)
-        if byte < 0x80:
-            break
+    nbytes, at = varint(data[:5])
     crc, text = data[at : at + 4], data[at + 4 :]
-    if not data or len(crc) < 4 or len(text) != nbytes:
+    if not at or len(crc) < 4 or len(text) != nbytes:
         raise FormatError(f"{where} says that it has {nbytes} bytes, and has {len(text)}", hint="the file is damaged")
     if row.nbytes <= MAX_CHECKED_NBYTES:
         order: Literal["big", "little"] = "big" if bundle.is_big else "little"
@@ -387,7 +383,7 @@ class Object:
 
 def parse(reader: Reader) -> list[Object]:
     """The nodes of a graph; FormatError if it is damaged."""
-    spans = reader.message(Span(0, len(reader.data)), _proto.OBJECT_GRAPH).get("nodes", ())
+    spans = reader.whole(_proto.OBJECT_GRAPH).get("nodes", ())
     return [_object(reader, span, len(spans)) for span in spans]
 
 

@@ -21,7 +21,7 @@ from paramtool.errors import FormatError
 from paramtool.formats import strict_json
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.hdf5.keras_config import VERSION, KerasConfig, marshalled
-from paramtool.formats.protobuf import Message, Reader, Span
+from paramtool.formats.protobuf import Message, Reader
 from paramtool.formats.tensorflow import _proto
 from paramtool.model.checkpoint import Unknown
 
@@ -74,32 +74,28 @@ def _texts(path: str) -> tuple[list[str], str]:
 
 def _of_metadata(reader: Reader) -> Iterator[str]:
     """The JSON of each object in keras_metadata.pb."""
-    for span in reader.message(Span(0, len(reader.data)), _proto.KERAS_METADATA).get("nodes", ()):
-        yield from reader.texts(reader.message(span, _proto.KERAS_NODE), "metadata")
+    for node in reader.messages(reader.whole(_proto.KERAS_METADATA), "nodes", _proto.KERAS_NODE):
+        yield from reader.texts(node, "metadata")
 
 
 def _of_model(reader: Reader) -> Iterator[str]:
     """The JSON of each object in saved_model.pb."""
     for graph in _graphs(reader):
-        for place in graph.get("object_graph_def", ()):
-            for span in reader.message(place, _proto.OBJECT_GRAPH).get("nodes", ()):
-                for user in reader.message(span, _proto.SAVED_OBJECT).get("user_object", ()):
-                    held = reader.message(user, _proto.USER_OBJECT)
-                    if reader.text(held, "identifier").startswith("_tf_keras_"):
-                        yield from reader.texts(held, "metadata")
+        objects = reader.inner(graph, "object_graph_def", _proto.OBJECT_GRAPH)
+        for node in reader.messages(objects, "nodes", _proto.SAVED_OBJECT):
+            user = reader.inner(node, "user_object", _proto.USER_OBJECT)
+            if reader.text(user, "identifier").startswith("_tf_keras_"):
+                yield from reader.texts(user, "metadata")
 
 
 def _graphs(reader: Reader) -> Iterator[Message]:
-    for span in reader.message(Span(0, len(reader.data)), _proto.SAVED_MODEL).get("meta_graphs", ()):
-        yield reader.message(span, _proto.META_GRAPH)
+    return reader.messages(reader.whole(_proto.SAVED_MODEL), "meta_graphs", _proto.META_GRAPH)
 
 
 def _version(reader: Reader) -> str:
     """The version of TensorFlow that wrote a SavedModel; empty if it does not say."""
-    for graph in _graphs(reader):
-        for span in graph.get("meta_info_def", ()):
-            return reader.text(reader.message(span, _proto.META_INFO), "tensorflow_version")
-    return ""
+    said = (one for graph in _graphs(reader) for one in reader.messages(graph, "meta_info_def", _proto.META_INFO))
+    return reader.text(next(said, {}), "tensorflow_version")
 
 
 def _read(texts: list[str], source: str) -> KerasConfig:

@@ -1,18 +1,22 @@
 """Read back a pickle that was written for torch, by torch's own rules: what torch would refuse is not written.
 
-This is the loop of `torch/_weights_only_unpickler.py` with its opcodes, and with the functions that a torch file calls
-replaced by ones that look at their arguments: a tensor has to be inside its storage, attributes have to be a dict, and
-a key has to be one.  It shares no code with the reader (`formats/pickle/machine.py`) and none with the writer
-(`formats/pickle/write.py`), so that one mistake in either is seen.  Nothing that the pickle names is imported.
+This is the loop of Python's own `pickle`, as it is that of torch's (`torch/_weights_only_unpickler.py`), with nothing
+but the opcodes of the writer, and with the functions that a torch file calls replaced by ones that look at their
+arguments: a tensor has to be inside its storage, attributes have to be a dict, and a key has to be one.  It shares no
+code with the reader (`formats/pickle/machine.py`) and none with the writer (`formats/pickle/write.py`), so that one
+mistake in either is seen.  Nothing that the pickle names is imported.
 
-Sources: torch/_weights_only_unpickler.py, torch/_utils.py, torch/_tensor.py and torch/serialization.py of torch 2.13.
+Sources: Lib/pickle.py of CPython 3.10 to 3.14 (`_Unpickler`); torch/_weights_only_unpickler.py, torch/_utils.py,
+torch/_tensor.py and torch/serialization.py of torch 2.13.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
+import struct
 from collections.abc import Callable
-from struct import unpack_from
-from typing import Any
+from typing import Any, ClassVar
 
 from paramtool.formats.torch._classes import FORMS, is_name
 from paramtool.model.objects import STREAM
@@ -79,13 +83,15 @@ WORDS = {
 UNHASHABLE = {"argparse.Namespace", "types.SimpleNamespace", "builtins.bytearray", "builtins.slice"}
 
 
-def check(pickle: bytes) -> None:
+def check(data: bytes) -> None:
     """Wrong if `torch.load` would not open a pickle of protocol 2."""
     try:
-        _CheckMachine(pickle).run()
+        if data[:2] != b"\x80\x02":
+            raise Wrong("it is not of protocol 2")
+        _CheckMachine(io.BytesIO(data[2:])).load()
     except Wrong:
         raise
-    except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (EOFError, LookupError, TypeError, ValueError, AttributeError, struct.error) as error:
         raise Wrong(f"{type(error).__name__}: {error}") from None
 
 
@@ -238,66 +244,29 @@ def _called(name: str, args: tuple[object, ...]) -> object:
 # --- the loop -----------------------------------------------------------------------------------------------------
 
 
-class _CheckMachine:
-    """A pickle, how far it was read, and the stack."""
+Unpickler: Any = pickle._Unpickler  # type: ignore[attr-defined,unused-ignore]
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 2
-        self.stack: list[Any] = []
-        self.below: list[list[Any]] = []
-        self.memo: dict[int, Any] = {}
 
-    def run(self) -> None:
-        """Read to the end."""
-        if self.data[:2] != b"\x80\x02":
-            raise Wrong("it is not of protocol 2")
-        data, opcodes = self.data, OPCODES
-        while (code := data[self.at]) != 0x2E:
-            self.at += 1
-            opcodes[code](self)
-        if self.at != len(data) - 1 or len(self.stack) != 1 or self.below:
-            raise Wrong("it does not end with one value")
+class _CheckMachine(Unpickler):  # type: ignore[misc]
+    """The loop in which Python runs a pickle, with nothing but the opcodes that the writer has."""
 
-    def take(self, form: str, nbytes: int) -> Any:
-        self.at += nbytes
-        return unpack_from(form, self.data, self.at - nbytes)[0]
-
-    def raw(self, nbytes: int) -> bytes:
-        self.at += nbytes
-        if self.at > len(self.data):
-            raise Wrong("it ends too early")
-        return self.data[self.at - nbytes : self.at]
-
-    def line(self) -> str:
-        stop = self.data.index(b"\n", self.at)
-        text, self.at = self.data[self.at : stop].decode(), stop + 1
-        return text
-
-    def marked(self) -> list[Any]:
-        items, self.stack = self.stack, self.below.pop()
-        return items
-
-    def mark(self) -> None:
-        self.below.append(self.stack)
-        self.stack = []
-
-    def name(self) -> None:
-        module, name = self.line(), self.line()
+    def find_class(self, module: str, name: str) -> Class:
+        """A class or function, by its name."""
         module = "builtins" if module == "__builtin__" else module
         name = {"xrange": "range", "unicode": "str", "long": "int"}.get(name, name) if module == "builtins" else name
         full = f"{module}.{name}"
         if full not in CALLS and not is_name(full) and full != UNTYPED and full[:6] != "torch.":
             raise Wrong(f"it names {full}")
-        self.stack.append(Class(full))
+        return Class(full)
 
-    def persistent(self) -> None:
-        word, kind, key, location, numel = self.stack.pop()
+    def persistent_load(self, pid: Any) -> CheckedStorage:
+        """A storage."""
+        word, kind, key, location, numel = pid
         if word != "storage" or not isinstance(key, str) or not key.isdigit() or location != "cpu":
             raise Wrong("a storage is not named as torch names one")
         if not _sizes((numel,)) or not isinstance(kind, Class):
             raise Wrong("a storage has no class or no length")
-        self.stack.append(CheckedStorage(1 if kind == UNTYPED else STORAGES[kind.removeprefix("torch.")], numel))
+        return CheckedStorage(1 if kind == UNTYPED else STORAGES[kind.removeprefix("torch.")], numel)
 
     def reduce(self) -> None:
         args = self.stack.pop()
@@ -310,7 +279,7 @@ class _CheckMachine:
         args, kind = self.stack.pop(), self.stack.pop()
         if not isinstance(kind, Class) or kind not in FORMS or not FORMS[kind].new or not isinstance(args, tuple):
             raise Wrong(f"an object of {kind!r:.60} is made without its constructor")
-        self.stack.append(CheckedStream() if kind == STREAM else Loose() if kind in UNHASHABLE else Fixed())
+        self.append(CheckedStream() if kind == STREAM else Loose() if kind in UNHASHABLE else Fixed())
 
     def build(self) -> None:
         state, held = self.stack.pop(), self.stack[-1]
@@ -328,14 +297,8 @@ class _CheckMachine:
         else:
             raise Wrong(f"a {type(held).__name__} has attributes")
 
-    def append(self) -> None:
-        items = self.marked()
-        if type(self.stack[-1]) is not list:
-            raise Wrong("items are put into something that is not a list")
-        self.stack[-1].extend(items)
-
     def pairs(self) -> None:
-        items, held = self.marked(), self.stack[-1]
+        items, held = self.pop_mark(), self.stack[-1]
         if not isinstance(held, dict) or len(items) % 2:
             raise Wrong("pairs are put into something that is not a dict")
         before = len(held)
@@ -343,19 +306,19 @@ class _CheckMachine:
         if len(held) != before + len(items) // 2:
             raise Wrong("a dict has a key twice")
 
-    def tuple_of(self, count: int) -> None:
-        items = self.stack[len(self.stack) - count :]
-        if len(items) != count:
-            raise Wrong("a tuple lacks items")
-        del self.stack[len(self.stack) - count :]
-        self.stack.append(tuple(items))
+    def stop(self) -> None:
+        if self.metastack or len(self.stack) != 1 or self.read(1):
+            raise Wrong("it does not end with one value")
+        self.load_stop()
 
-    def tuple_to_mark(self) -> None:
-        items = self.marked()
-        self.stack.append(tuple(items))
-
-    def remember(self, index: int) -> None:
-        self.memo[index] = self.stack[-1]
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **{opcode: Unpickler.dispatch[opcode] for opcode in b"N\x88\x89)]}KMJG\x8aXhjqr(t\x85\x86\x87ecQ"},
+        ord("R"): reduce,
+        0x81: new,
+        ord("b"): build,
+        ord("u"): pairs,
+        ord("."): stop,
+    }
 
 
 def _is_array(state: tuple[Any, ...]) -> bool:
@@ -367,36 +330,3 @@ def _is_array(state: tuple[Any, ...]) -> bool:
         and type(fortran) is bool
         and isinstance(data, bytes)
     )
-
-
-OPCODES: dict[int, Callable[[_CheckMachine], None]] = {
-    ord("N"): lambda m: m.stack.append(None),
-    0x88: lambda m: m.stack.append(True),
-    0x89: lambda m: m.stack.append(False),
-    ord(")"): lambda m: m.stack.append(()),
-    ord("]"): lambda m: m.stack.append([]),
-    ord("}"): lambda m: m.stack.append({}),
-    ord("K"): lambda m: m.stack.append(m.take("<B", 1)),
-    ord("M"): lambda m: m.stack.append(m.take("<H", 2)),
-    ord("J"): lambda m: m.stack.append(m.take("<i", 4)),
-    ord("G"): lambda m: m.stack.append(m.take(">d", 8)),
-    0x8A: lambda m: m.stack.append(int.from_bytes(m.raw(m.take("<B", 1)), "little", signed=True)),
-    ord("X"): lambda m: m.stack.append(str(m.raw(m.take("<I", 4)), "utf-8", "surrogatepass")),
-    ord("h"): lambda m: m.stack.append(m.memo[m.take("<B", 1)]),
-    ord("j"): lambda m: m.stack.append(m.memo[m.take("<I", 4)]),
-    ord("q"): lambda m: m.remember(m.take("<B", 1)),
-    ord("r"): lambda m: m.remember(m.take("<I", 4)),
-    ord("("): _CheckMachine.mark,
-    ord("t"): _CheckMachine.tuple_to_mark,
-    0x85: lambda m: m.tuple_of(1),
-    0x86: lambda m: m.tuple_of(2),
-    0x87: lambda m: m.tuple_of(3),
-    ord("e"): _CheckMachine.append,
-    ord("u"): _CheckMachine.pairs,
-    ord("c"): _CheckMachine.name,
-    ord("Q"): _CheckMachine.persistent,
-    ord("R"): _CheckMachine.reduce,
-    0x81: _CheckMachine.new,
-    ord("b"): _CheckMachine.build,
-}
-"""Every opcode that the writer has; `torch.load(weights_only=True)` takes them all."""
