@@ -20,6 +20,7 @@ from paramtool.layouts import find
 from paramtool.layouts.networks import Network, network
 from paramtool.model import conventions
 from paramtool.model.checkpoint import LayerPart
+from paramtool.model.view import Shapes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,7 +91,7 @@ def _blocks(block: Any, at: str) -> Iterator[tuple[str, Any]]:
         yield from _blocks(inside, f"{at}.{name}".lstrip("."))
 
 
-def _flat(blocks: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Network]:
+def _flat(blocks: Mapping[str, Any], shapes: Shapes) -> Iterator[Network]:
     """The recurrent layers of MXNet 2, of which only the block knows the sizes."""
     for at, inside in blocks.items():
         name = f"{at}.{FLAT}".lstrip(".")

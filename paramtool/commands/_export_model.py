@@ -17,7 +17,7 @@ from paramtool.formats.folder.training_files import is_of_model
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.checkpoint import Checkpoint, Entries
 from paramtool.passes.config_ties.declared import EQUAL, MEMORY
 
 MAX_NAMED = 5
@@ -45,7 +45,7 @@ def settings_of(folder: str) -> dict[str, str]:
 class AsConfigured:
     """The names of a model as its config wants them."""
 
-    entries: Mapping[str, Entry]
+    entries: Entries
     tied: Mapping[str, str] = field(default_factory=dict)
     """{name that the file lacks: the name that it is tied to}"""
     missing: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ def _compared(done: AsConfigured, model: NamedShapes, config: str) -> AsConfigur
     return replace(done, entries=entries, tied=tied, missing=tuple(missing), wanted=len(together), warnings=warnings)
 
 
-def _strange(entries: Mapping[str, Entry], model: NamedShapes, config: str) -> Iterator[str]:
+def _strange(entries: Entries, model: NamedShapes, config: str) -> Iterator[str]:
     """Names that the model does not have, and shapes that are others."""
     if names := [name for name in entries if name not in model.shapes]:
         what = plural(len(names), "name")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.view import Shape, Shapes
 from paramtool.passes.parts.order import first_order
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class PartsSource:
     checkpoint: Checkpoint
     where: str
     """The path that errors name."""
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Shapes
     config: Mapping[str, Any]
     """The config beside it; empty if there is none."""
     record: PartsRecord
@@ -69,7 +70,7 @@ def dialects_of(source: PartsSource, model: KnownModel) -> list[str]:
     return [by_name] if by_name in found else found
 
 
-def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+def shapes_of(checkpoint: Checkpoint) -> dict[str, Shape]:
     """The shapes of the tensors that are views, without those of optimizers, which follow the others."""
     entries = checkpoint.entries
     return {name: view.shape for name, view in checkpoint.views().items() if entries[name].role != "optimizer"}

@@ -29,7 +29,7 @@ from paramtool.model.optimizer import Move
 from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.model.plan import Requirement, Target, whole
 from paramtool.model.storage import ByteRange, Storage
-from paramtool.model.view import View
+from paramtool.model.view import Shapes, View
 from paramtool.parts.known_model import KnownModel
 from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored
@@ -173,7 +173,7 @@ def _alone(made: PartsRecord, found: Checkpoint, source: Checkpoint) -> Iterator
             yield one
 
 
-def _check_there(joints: _Joints, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _check_there(joints: _Joints, shapes: Shapes) -> None:
     """LayoutError if the source does not have a part, or has another shape."""
     for name, part in joints.taken.items():
         there = joints.given[name].shape if name in joints.given else shapes.get(name)

@@ -38,7 +38,7 @@ from paramtool.formats.object_tree import is_flat
 from paramtool.formats.record.moved import carried_metadata, check_codes
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias, objects
-from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.checkpoint import Checkpoint, Entries
 from paramtool.model.config import NONE, given, reading
 from paramtool.model.plan import Plan, check
 from paramtool.model.storage import Constant
@@ -350,7 +350,7 @@ class ExportedPart:
     """The section, or the whole."""
     old: Mapping[str, str]
     """{name after the rules: name in `checkpoint`}."""
-    entries: Mapping[str, Entry]
+    entries: Entries
     """{wanted name: its entry}; a name that is missing takes one that it is tied to."""
     missing: list[str]
     tied: Mapping[str, str]
@@ -404,7 +404,7 @@ def metadata_of(part: ExportedPart) -> Mapping[str, str]:
     return found
 
 
-def stored_apart(entries: Mapping[str, Entry], ties: Mapping[str, str]) -> Iterator[str]:
+def stored_apart(entries: Entries, ties: Mapping[str, str]) -> Iterator[str]:
     """Names that the variant ties and the file holds as two tensors: which of them a loader takes is its own choice."""
     for name, first in ties.items():
         if name in entries and first in entries and entries[name].value != entries[first].value:

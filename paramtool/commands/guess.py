@@ -33,7 +33,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.config import reading
 from paramtool.model.display import Displayed
-from paramtool.model.view import View
+from paramtool.model.view import Shapes, View
 from paramtool.parts.facts import KINDS, from_spec
 from paramtool.passes.rnn import beside
 from paramtool.passes.rnn import convert as relayout_pass
@@ -311,7 +311,7 @@ def _views(checkpoint: Checkpoint, at: str | None) -> dict[str, View]:
 
 
 def _without(
-    shapes: vectors.Shapes, found: Sequence[Guess], views: dict[str, View]
+    shapes: Shapes, found: Sequence[Guess], views: dict[str, View]
 ) -> dict[str, tuple[int, ...]]:  # fmt: skip
     """The tensors that belong to no candidate yet, by name or as another name of the same window."""
     names = {name for one in found for name in one.tensors.values()}
@@ -326,7 +326,7 @@ def _other_orders(one: Guess, homes: Sequence[str]) -> tuple[str, ...]:
     return ("i f g o and r z n (cudnn) or i f o g and z r n (miopen): whose GPU wrote the vector says which",)
 
 
-def _said(module: Module, shapes: vectors.Shapes, facts: Facts) -> Guess:
+def _said(module: Module, shapes: Shapes, facts: Facts) -> Guess:
     """What the file says of a network, with what its shapes add."""
     by_shape = module.source == "names and shapes"
     reasons = [f"from {module.source or 'the record in the file'}: {module.spec or module.layout}"]

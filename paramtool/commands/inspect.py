@@ -18,7 +18,7 @@ from paramtool.formats.judging import judging
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, judged_files, pending
+from paramtool.model.checkpoint import Checkpoint, Compound, Entries, Entry, Unknown, judged_files, pending
 from paramtool.model.config import NONE, reading
 from paramtool.model.display import Displayed
 from paramtool.model.view import View
@@ -216,7 +216,7 @@ def _identity(name: str, entry: Entry, graph: AliasGraph) -> object:
     return graph.names[name].owner if name in graph.names else name
 
 
-def _counts(owner: str, entries: Mapping[str, Entry]) -> bool:
+def _counts(owner: str, entries: Entries) -> bool:
     """Whether an owner is itself a tensor, or the data of one, that can be a parameter."""
     names = (name for name in (owner, owner.removesuffix("/data")) if name in entries)
     return any(parameter(name, entries[name]) is not None for name in names)

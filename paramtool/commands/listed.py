@@ -17,7 +17,7 @@ from paramtool.model.objects import Mapping as Pairs
 from paramtool.model.objects import Sequence as Items
 from paramtool.model.optimizer import Binding, StateEntry
 from paramtool.model.outline import outline
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 
 if TYPE_CHECKING:
     from paramtool.passes.rnn.buffers import FusedNetwork
@@ -126,7 +126,7 @@ class TensorRow:
     """`tensor`, the kind of one of several parts, why there is no data, or `unreadable`."""
     array: View | NoData | None = None
     owner: str | None = None
-    parts: Mapping[str, View] | None = None
+    parts: Views | None = None
     facts: Mapping[str, str] | None = None
     needs: str | None = None
     digests: Mapping[str, str] | None = None

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.view import Shape, Shapes
 
 TENSOR = re.compile(r"(?:(.*)\.)?(weight|bias)_(ih|hh|hr)(?:_l(\d+)(_reverse)?)?", re.DOTALL)
 """The names of torch.nn.RNNBase._all_weights (torch/nn/modules/rnn.py); without a layer, of RNNCellBase."""
@@ -20,7 +21,6 @@ OTHERS = re.compile(r"recurrent_kernel|(?:h2h|_weight_hh|recurrent_R)|lstm|gru(?
 """Words of recurrent modules in the names of other libraries."""
 BY_NAME = ("torch", "safetensors")
 """Formats whose files have PyTorch's names, if any."""
-Shape = tuple[int, ...]
 Key = tuple[str, int, str]
 """(weight_ih, layer, "_reverse" or "")"""
 
@@ -81,7 +81,7 @@ def _shapes(checkpoint: Checkpoint, taken: set[str]) -> dict[str, Shape]:
     }
 
 
-def of_torch(shapes: Mapping[str, Shape]) -> Iterator[NamedNetwork]:
+def of_torch(shapes: Shapes) -> Iterator[NamedNetwork]:
     """Networks of PyTorch by their names and shapes, in the order of the file.
 
     >>> [one.spec for one in of_torch({"a.weight_ih_l0": (8, 3), "a.weight_hh_l0": (8, 2)})]

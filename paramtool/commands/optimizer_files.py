@@ -48,6 +48,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, Move
 from paramtool.model.plan import Plan, check
+from paramtool.model.view import Shapes
 from paramtool.passes.optimizer import order
 from paramtool.passes.optimizer.move import moved, refusal
 from paramtool.passes.optimizer.order import ClassParameters
@@ -237,9 +238,7 @@ def _prefix(source: Checkpoint, bound: Iterable[BoundFile]) -> str:
     return next((one.prefix for one in source.sections if one.name == section), "") if section else ""
 
 
-def target_order(
-    where: Destination, shapes: Mapping[str, tuple[int, ...]], *, prefix: str, is_given: bool
-) -> TargetOrder | None:
+def target_order(where: Destination, shapes: Shapes, *, prefix: str, is_given: bool) -> TargetOrder | None:
     """The order of the class of the output's config.json; None where it is of another model, or nothing builds it.
 
     LayoutError where the config was given for the output, and is of another model.
@@ -259,7 +258,7 @@ def target_order(
     return TargetOrder(ranks, said, found.source)
 
 
-def _misfit(found: ClassParameters, shapes: Mapping[str, tuple[int, ...]]) -> str:
+def _misfit(found: ClassParameters, shapes: Shapes) -> str:
     """How the parameters of a class differ from the tensors of an output; empty where they are the same."""
     for one in found.parameters:
         there = [name for name in one.names if name in shapes]

@@ -30,6 +30,7 @@ from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, OptimizerState, Order
+from paramtool.model.view import Shapes
 from paramtool.passes.optimizer import copies, gluon
 from paramtool.passes.optimizer import order as orders
 from paramtool.passes.optimizer.bind import PARAM_NAMES, bind, bind_named
@@ -153,7 +154,7 @@ def _beside(folder: str, allowing: Allowing) -> Iterator[tuple[str, Checkpoint]]
             yield name, formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
 
 
-def _bound(state: OptimizerState, known: _Orders, shapes: Mapping[str, tuple[int, ...]], trainer: bool) -> Binding:
+def _bound(state: OptimizerState, known: _Orders, shapes: Shapes, trainer: bool) -> Binding:
     """The binding to one model; to several together, where the optimizer fits none of them alone."""
     if state.refused and not state.entries:
         return Binding(state, {}, "order", state.refused, False)
@@ -170,7 +171,7 @@ def _recorded(checkpoint: Checkpoint) -> dict[str, Mapping[str, str]]:
 
 
 def _by_record(
-    state: OptimizerState, names: Mapping[str, str] | None, known: _Orders, shapes: Mapping[str, tuple[int, ...]]
+    state: OptimizerState, names: Mapping[str, str] | None, known: _Orders, shapes: Shapes
 ) -> Binding | None:
     """The binding to recorded names, where they still fit."""
     if not names or len(names) != len(state.entries):
@@ -305,7 +306,7 @@ def _lists(path: str) -> dict[str, list[str]]:
 
 def _by_given(
     path: str, state: OptimizerState, names: Sequence[str], *, known: _Orders,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Shapes,
 ) -> Binding:  # fmt: skip
     """The binding to the names of a list; UsageError where they do not fit."""
     at = state.at or "the optimizer"
@@ -324,7 +325,7 @@ def _by_given(
 
 
 def _named(
-    state: OptimizerState, names: Mapping[int | str, str], known: _Orders, *, shapes: Mapping[str, tuple[int, ...]],
+    state: OptimizerState, names: Mapping[int | str, str], known: _Orders, *, shapes: Shapes,
     source: str,
 ) -> Binding:  # fmt: skip
     """The binding to names of one model; to those of several together, where they fit none alone."""

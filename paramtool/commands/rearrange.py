@@ -8,7 +8,7 @@ and from `--spec`.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record.moved import carried, with_record
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.parts import PartsRecord
+from paramtool.model.view import Shapes
 from paramtool.parts import config_types
 from paramtool.parts.facts import of_spec
 from paramtool.parts.known_model import KnownModel
@@ -139,7 +140,7 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         raise UsageError(f"{where}: is in the dialect {target} already; nothing was written")
     first = known.source if known.source and known.dialect == old else old
     is_back = first == target
-    shapes: Mapping[str, tuple[int, ...]] = source.shapes
+    shapes: Shapes = source.shapes
     if is_back:
         shapes = without_old_names(shapes, views, (old, target), model)
     shapes, joints = with_parts(shapes, known, old, model, views=views)

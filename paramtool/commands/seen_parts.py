@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from paramtool.model.checkpoint import Checkpoint, NoData
-from paramtool.model.view import View
+from paramtool.model.view import Shape, View
 
 if TYPE_CHECKING:
     from paramtool.passes.parts.seen_groups import KnownOfFile, SeenGroup, SeenParts
@@ -37,7 +37,7 @@ def seen_parts(checkpoint: Checkpoint, facts: Mapping[str, int] | None = None) -
 
     entries = checkpoint.entries
 
-    def shape_of(name: str) -> tuple[int, ...]:
+    def shape_of(name: str) -> Shape:
         value = entries[name].value if name in entries else None
         return value.shape if isinstance(value, (View, NoData)) else ()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING
 
 from paramtool.commands.inspect import parameter
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.view import View
+from paramtool.model.view import Views
 
 if TYPE_CHECKING:
     from paramtool.commands.inspect import Inspection
@@ -80,7 +80,7 @@ def _bytes(found: Inspection, name: str) -> tuple[str, int]:
     alias = graph.names.get(name)
     if alias is None:
         views = found.checkpoint.entries[name].value
-        parts: Mapping[str, View] = getattr(views, "parts", {})
+        parts: Views = getattr(views, "parts", {})
         return name, sum(view.nbytes for view in parts.values())
     return alias.owner, graph.owners[alias.owner].nbytes
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from paramtool.errors import LayoutError, UsageError, plural, some
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.view import Shapes
 from paramtool.parts.facts import Facts
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes
@@ -33,7 +34,6 @@ TABLES = {
 """{dialect: the module of `tables` that has its rows}"""
 NAMES = (HUB, MEMORY, *TABLES)
 """Every dialect."""
-Shapes = Mapping[str, tuple[int, ...]]
 FactsOf = Callable[[str], Facts]
 """The facts about the tensor of a name: a model may have a tower of text and one of images."""
 

@@ -12,8 +12,8 @@ from typing import Any
 from paramtool.dialects import facts, operations
 from paramtool.dialects.operations import Misfit, MovedTensor
 from paramtool.dialects.renaming import NameRule, Operation
+from paramtool.model.view import Shape
 
-Shape = tuple[int, ...]
 Lists = list[list[MovedTensor]]
 """For each pattern, the tensors that match it."""
 

@@ -17,12 +17,12 @@ from typing import Any
 
 from paramtool.dialects.template import DialectTable, ModelRows, Row, Template, Templates
 from paramtool.errors import LayoutError, nearest
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.pieces import Digit, Digits, Pair, Piece, Stored, joined, whole
 from paramtool.parts.sizes import CHECK, Sizes
 from paramtool.parts.solving import PartTensor
 
-Shapes = Mapping[str, tuple[int, ...]]
 Facts = Callable[[str], Sizes]
 """The sizes that are known for the tensor of a name: a model may have a tower of text and one of images."""
 
@@ -205,7 +205,7 @@ class _Compiled:
             patterns.bias_pattern(self.row.pattern, self.row.along) if is_bias else (self.row.pattern, self.row.along)
         )
 
-    def read(self, name: str, shape: tuple[int, ...], fields: Mapping[str, str], sizes: Sizes) -> Stored:
+    def read(self, name: str, shape: Shape, fields: Mapping[str, str], sizes: Sizes) -> Stored:
         """What the tensor holds."""
         if not self.row.is_fused:
             (template,) = self.parts.values()
@@ -255,7 +255,7 @@ class _Compiled:
         return stored._replace(pieces=tuple(_of_expert(piece, axis, expert) for piece in stored.pieces))
 
 
-def _without(shape: tuple[int, ...], axis: int, rank: int) -> tuple[int, ...]:
+def _without(shape: Shape, axis: int, rank: int) -> tuple[int, ...]:
     return shape if len(shape) < rank else (*shape[:axis], *shape[axis + 1 :])
 
 
@@ -273,7 +273,7 @@ class _Parts:
         self.fields = dict(fields)
         self.found: dict[str, dict[int, tuple[str, tuple[int, ...]]]] = {}
 
-    def add(self, term: str, name: str, shape: tuple[int, ...]) -> None:
+    def add(self, term: str, name: str, shape: Shape) -> None:
         """A part."""
         fields = self.row.parts[term].match(name) or {}
         self.found.setdefault(term, {})[int(fields.get("expert", 0))] = (name, shape)

@@ -13,6 +13,7 @@ from typing import Any
 
 from paramtool.dialects.operations import Misfit
 from paramtool.dialects.renaming import NameRule
+from paramtool.model.view import Shape
 
 Config = Mapping[str, Any]
 PAIRS = (("gate_proj", "up_proj"), ("w1", "w3"), ("fc1", "fc3"))
@@ -95,7 +96,7 @@ def is_known(rule: NameRule) -> bool:
     return True
 
 
-def sizes(rule: NameRule, total: int, root: Config, shards: str | None) -> tuple[int, ...]:
+def sizes(rule: NameRule, total: int, root: Config, shards: str | None) -> Shape:
     """The sizes of what a `Concatenate` of a rule joins.
 
     NoFact where nothing says them, Misfit where the config says others.
@@ -107,7 +108,7 @@ def sizes(rule: NameRule, total: int, root: Config, shards: str | None) -> tuple
     return _of_config(rule, rule.sources, total)
 
 
-def split_sizes(rule: NameRule, total: int) -> tuple[int, ...]:
+def split_sizes(rule: NameRule, total: int) -> Shape:
     """The sizes of what a `Split` of a rule gives; errors as of `sizes`."""
     return _of_config(rule, rule.targets, total)
 

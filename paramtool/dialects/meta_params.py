@@ -18,6 +18,7 @@ from math import gcd
 from typing import Any
 
 from paramtool.errors import LayoutError
+from paramtool.model.view import Shapes
 
 NAME = "params.json"
 EMBEDDING = "tok_embeddings.weight"
@@ -114,7 +115,7 @@ def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"rope_theta": theta, "use_scaled_rope": True, FACTOR: _number(rope, "factor")}
 
 
-def config_of(params: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def config_of(params: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
     """The config.json of transformers for a folder of Meta's; LayoutError if params.json and tensors do not fit.
 
     `shapes` are those of the file, whose embedding says the size of the vocabulary where params.json has -1.
@@ -158,7 +159,7 @@ def _scaling(params: Mapping[str, Any]) -> dict[str, Any]:
     return {"rope_scaling": {"rope_type": "llama3", "factor": _number(params, FACTOR), **SCALING}}
 
 
-def check(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+def check(config: Mapping[str, Any], shapes: Shapes) -> None:
     """LayoutError if there is no params.json for a config.json, or if tensors under Meta's names do not fit it."""
     params_of(config)
     dim = _size(config, "hidden_size")
@@ -166,7 +167,7 @@ def check(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> N
         _check_shape(shapes, name, (_size(config, key), dim), why=f"by {key} and hidden_size of config.json")
 
 
-def _check_shape(shapes: Mapping[str, tuple[int, ...]], name: str, expected: tuple[int, ...], *, why: str) -> None:
+def _check_shape(shapes: Shapes, name: str, expected: tuple[int, ...], *, why: str) -> None:
     if name in shapes and shapes[name] != expected:
         ranks = "a model of several ranks (consolidated.00.pth, consolidated.01.pth, ...) has to be joined first"
         raise LayoutError(

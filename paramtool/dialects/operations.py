@@ -16,6 +16,7 @@ from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import plural
+from paramtool.model.view import Shape
 from paramtool.parts.pieces import Digit, Digits, Piece, Stored
 
 
@@ -50,18 +51,18 @@ class PartBlock(NamedTuple):
 class MovedTensor(NamedTuple):
     """A tensor that operations make, and whose elements it holds."""
 
-    shape: tuple[int, ...]
+    shape: Shape
     blocks: tuple[PartBlock, ...]
 
 
-def hub(name: str, shape: tuple[int, ...]) -> MovedTensor:
+def hub(name: str, shape: Shape) -> MovedTensor:
     """A tensor of the file."""
     runs, zeros = _whole(shape)
     return MovedTensor(shape, (PartBlock(name, zeros, runs, zeros),))
 
 
 @lru_cache(maxsize=1024)
-def _whole(shape: tuple[int, ...]) -> tuple[tuple[PartRun, ...], tuple[int, ...]]:
+def _whole(shape: Shape) -> tuple[tuple[PartRun, ...], tuple[int, ...]]:
     """The runs of a whole tensor, and its first index."""
     return tuple(PartRun(length, axis, 1, axis, 1) for axis, length in enumerate(shape)), (0,) * len(shape)
 

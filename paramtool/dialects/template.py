@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.view import Shapes
 
 _FIELD = re.compile(r"\{(\w+)\}")
 _KINDS = {"kind": "weight|bias", "path": ".+", "rest": ".*"}
@@ -110,7 +111,7 @@ class Templates:
         return next(self.matches(name), None)
 
 
-HubShapes = Mapping[str, tuple[int, ...]]
+HubShapes = Shapes
 """{tensor of transformers 4: its shape}"""
 
 
@@ -214,7 +215,7 @@ class DialectTable:
     """Templates of names of transformers 4 that have a row for each token, where the program pads them."""
     file: str = ""
     """What the program calls the file of the weights in a model's folder; empty if it opens no folder, or any file."""
-    check: Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], None] | None = None
+    check: Callable[[Mapping[str, Any], Shapes], None] | None = None
     """LayoutError if the program has no place for something that a config.json says, or for a tensor's shape."""
     tied: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """{architecture: (head, embedding)}: the program wants a tensor under both names, also where the config ties them.

@@ -25,10 +25,10 @@ from paramtool.dialects.operations import Misfit, MovedTensor, hub, stored
 from paramtool.dialects.recognition import FIVE, FOUR, backwards, renamings, told, told_by
 from paramtool.dialects.renaming import NameRule, Renamed, RuleWay, natural
 from paramtool.errors import LayoutError, listed, plural
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts.pieces import Stored, whole
 
 Config = Mapping[str, Any]
-Shapes = Mapping[str, tuple[int, ...]]
 
 PARTLY = "a shard is missing, the file was converted in part, or config.json is of another model"
 """The hint where a list lacks members."""
@@ -99,7 +99,7 @@ def _hub(
     return found, origins
 
 
-def _add(found: dict[str, tuple[int, ...]], name: str, shape: tuple[int, ...], of: str) -> None:
+def _add(found: dict[str, Shape], name: str, shape: Shape, of: str) -> None:
     if name in found:
         raise LayoutError(f"{of!r}: two tensors would be {name!r} in {FOUR}")
     found[name] = shape

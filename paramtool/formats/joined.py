@@ -13,9 +13,7 @@ from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Assembled, Backing, Inline, Part, Storage
 from paramtool.model.tiling import are_disjoint
-from paramtool.model.view import View, contiguous, contiguous_strides
-
-Shape = tuple[int, ...]
+from paramtool.model.view import Shape, View, contiguous, contiguous_strides
 
 
 class FolderTensors:

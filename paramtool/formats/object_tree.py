@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import base64
 import math
-from collections import abc
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from paramtool.errors import plural
-from paramtool.model.checkpoint import ROLES, Entry, Section
+from paramtool.model.checkpoint import ROLES, Entries, Entry, Section
 from paramtool.model.conventions import INERT
 from paramtool.model.nested import SEPARATOR
 from paramtool.model.objects import (
@@ -501,7 +500,7 @@ def unsaid_roles(plan: Plan) -> dict[str, list[str]]:
     return found
 
 
-def with_said(entries: abc.Mapping[str, Entry], said: object) -> dict[str, Entry]:
+def with_said(entries: Entries, said: object) -> dict[str, Entry]:
     """Entries with the roles that a record says, in the form of `unsaid_roles`; ValueError if it is malformed."""
     if not isinstance(said, dict) or not all(
         role in ROLES and isinstance(names, list) and all(isinstance(name, str) for name in names)

@@ -11,11 +11,11 @@ from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.guessing.candidates import Guess, Hints, own_name, plausibility, spec_of
 from paramtool.guessing.decide import meaning
 from paramtool.guessing.names import gate_orders
-from paramtool.guessing.vectors import Shapes
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, refusals, stored
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import GATES, Spec
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.view import Shapes
 
 SHAPED = 10.0
 """The score of a network that was found by its shapes."""

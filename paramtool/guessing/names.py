@@ -10,12 +10,13 @@ from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.grouping import grouped
 from paramtool.guessing.candidates import Guess
 from paramtool.guessing.decide import meaning, unshown
-from paramtool.guessing.vectors import Shapes, home_of
+from paramtool.guessing.vectors import home_of
 from paramtool.layouts import names, networks
 from paramtool.layouts.homes import is_at_home
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Facts, Spec
+from paramtool.model.view import Shapes
 
 RECURRENT = re.compile(r"lstm|gru|rnn|cell|recurrent|h2h|hh(?![a-z])", re.IGNORECASE)
 """Words in the names of recurrent modules; a layout with everyday names needs one of them."""

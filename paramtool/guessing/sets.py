@@ -22,8 +22,9 @@ from paramtool.grouping import grouped
 from paramtool.guessing.candidates import Guess
 from paramtool.guessing.cells import CellTensors, Fit, candidates, fits, sides
 from paramtool.guessing.names import RECURRENT
-from paramtool.guessing.vectors import Shapes, home_of
+from paramtool.guessing.vectors import home_of
 from paramtool.layouts.spec import GATES
+from paramtool.model.view import Shape, Shapes
 
 HIDDEN_SIDE = re.compile(r"hh(?![a-z])|h2h|h_to_h|rec|hid|(?:^|[._/])(?:u|wh|w_h|r)(?![a-z])", re.IGNORECASE)
 """Words for the recurrent matrix, which is multiplied with h."""
@@ -88,14 +89,14 @@ def _modules(shapes: Shapes) -> tuple[dict[str, list[str]], dict[str, list[str]]
     return inner, outer
 
 
-def _matrix(shape: tuple[int, ...]) -> tuple[int, int] | None:
+def _matrix(shape: Shape) -> tuple[int, int] | None:
     """The two axes of a matrix; in ONNX an axis of length 1 precedes them."""
     if len(shape) == 3 and shape[0] == 1:
         shape = shape[1:]
     return (shape[0], shape[1]) if len(shape) == 2 else None
 
 
-def _length(shape: tuple[int, ...]) -> int:
+def _length(shape: Shape) -> int:
     """The length of a vector, not counting axes of length 1; 0 if it is not a vector."""
     return prod(shape) if sum(size > 1 for size in shape) == 1 else 0
 

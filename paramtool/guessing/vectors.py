@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from paramtool import layouts
 from paramtool.guessing.candidates import Hints, Width
 from paramtool.layouts import names
+from paramtool.model.view import Shapes
 
 MIN_FLAT = 48
 """Shorter vectors are biases, scales and counters."""
@@ -22,7 +23,6 @@ NORM = re.compile(r"\w*norm\w*|bn\w*|\w*_bn|ln\w*", re.IGNORECASE)
 EMBEDDING = re.compile(r"embed|emb\b|wte|lut|lookup", re.IGNORECASE)
 NEAR = 2
 """How many matrices before and after a vector are used for its widths."""
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 def home_of(name: str) -> str:

@@ -25,7 +25,7 @@ from paramtool.layouts import names, pattern
 from paramtool.layouts.pattern import Binding, Block
 from paramtool.layouts.spec import KINDS, ZEROABLE, Cell, Spec
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.view import View, contiguous_strides
+from paramtool.model.view import Shape, View, contiguous_strides
 from paramtool.package_data import package_data
 
 CAN_BE_SAID = ("gate_activation", "cell_clip", "clip", "coupled", "backward", "merge")
@@ -260,7 +260,7 @@ class Place:
     terms: tuple[tuple[int, Cell], ...]
     """Empty for filler."""
     view: View
-    shape: tuple[int, ...]
+    shape: Shape
     """The shape of the view, with its axes in the order of the cell's own buffer, row by row."""
     shift: float = 0.0
     must_be_zero: str = ""
@@ -282,7 +282,7 @@ class LayoutTensor:
     """One tensor of one network."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: Shape
     row: TensorRule
     form: Form
     spec: Spec
@@ -428,7 +428,7 @@ def _elements(view: View) -> Iterator[int]:
     yield from found
 
 
-def _position(element: int, shape: tuple[int, ...]) -> list[int]:
+def _position(element: int, shape: Shape) -> list[int]:
     """The index of an element in a row-major tensor."""
     found = []
     for size in reversed(shape):

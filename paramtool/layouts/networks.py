@@ -17,7 +17,7 @@ from paramtool.layouts.layout import Form, Layout, LayoutTensor, TensorRule, ref
 from paramtool.layouts.lengths import arithmetic, flat_lengths
 from paramtool.layouts.spec import MERGES, Facts, Spec, text, usual
 from paramtool.lazy_dataclass import dataclass, frozen
-from paramtool.model.view import View
+from paramtool.model.view import Shape, Shapes, View
 
 
 @frozen
@@ -56,9 +56,6 @@ class _NamesOfForm:
     """(row, layer, direction, gate) -> name."""
     cells: dict[tuple[int, int, str], str]
     """(row, cell, gate) -> name, where names count cells."""
-
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 def modules(layout: Layout, options: Mapping[str, str], shapes: Shapes) -> list[str]:
@@ -395,7 +392,7 @@ def _proved(
 
 
 def _mismatch(
-    name: str, shape: tuple[int, ...], wanted: LayoutTensor, spec: Spec, *, layout: Layout, options: Mapping[str, str]
+    name: str, shape: Shape, wanted: LayoutTensor, spec: Spec, *, layout: Layout, options: Mapping[str, str]
 ) -> str:
     """What is wrong with the shape of a tensor; for a flat vector, the lengths that would fit."""
     if _is_flat(wanted.row) and len(wanted.form.tensors) == 1:
@@ -408,7 +405,7 @@ def _elements(count: int) -> str:
     return f"{count:,} element{'s' if count != 1 else ''}"
 
 
-def squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+def squeezed(shape: Shape) -> tuple[int, ...]:
     """A shape without its axes of length 1: old files have biases of [1, 400]."""
     return tuple(size for size in shape if size != 1)
 
@@ -449,7 +446,7 @@ def _solve_row(
     form: Form,
     row: TensorRule,
     gate: str,
-    shape: tuple[int, ...],
+    shape: Shape,
     *,
     known: dict[str, int],
     directions: int,
@@ -488,7 +485,7 @@ def _solve_row(
                 known[name] = total // factor
 
 
-def as_stored(view: View, shape: tuple[int, ...]) -> View:
+def as_stored(view: View, shape: Shape) -> View:
     """A view in the shape that the layout asks for: axes of length 1 are inserted or removed.
 
     >>> from paramtool.model.dtype import DTYPES

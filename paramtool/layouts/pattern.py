@@ -28,6 +28,7 @@ from math import prod
 from paramtool.errors import UsageError
 from paramtool.layouts.spec import KINDS
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.view import Shape
 
 INDEXES = ("layer", "dir", "gate")
 """Axes that choose a cell; the others run inside one."""
@@ -174,7 +175,7 @@ def length(word: str, lengths: Mapping[str, int]) -> int:
 def window(
     block: Block,
     lengths: Mapping[str, int],
-    strides: tuple[int, ...],
+    strides: Shape,
     index: Mapping[str, int],
     *,
     order: tuple[str, ...],

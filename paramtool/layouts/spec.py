@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.view import Shape
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 """Gates in torch's letters and order: input, forget, candidate, output; reset, update, candidate; the one of an RNN."""
@@ -146,7 +147,7 @@ class Spec:
         inside = self.input if layer == 0 else self.output
         return {"hidden": self.hidden, "in": inside, "rec": self.recurrent, "proj": self.projection}
 
-    def shape(self, cell: Cell) -> tuple[int, ...]:
+    def shape(self, cell: Cell) -> Shape:
         """The shape of a cell's own buffer, row by row."""
         sizes = self.sizes(cell.layer)
         return tuple(sizes[axis] for axis in KINDS[cell.kind].split())

@@ -16,6 +16,7 @@ from dataclasses import field
 from typing import NamedTuple
 
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model.view import Shape
 
 VERSION = 2
 """What is written.  Version 1 had no tensor lines of the type FACTS, and strings in the words of objects."""
@@ -54,7 +55,7 @@ class LockedTensor(NamedTuple):
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape
     digest: str
     """blake3 of its elements in row-major order, in hexadecimal, or with `span:` before it; or UNREAD, or NO_DATA."""
     line: int = 0
@@ -86,7 +87,7 @@ class LockedView(NamedTuple):
     name: str
     offset: int
     """Its first byte, counted from the first byte of a name without such a line, or of the set."""
-    strides: tuple[int, ...]
+    strides: Shape
     """In elements; as many as its shape has sizes."""
     line: int = 0
 

@@ -10,6 +10,7 @@ import json
 import re
 
 from paramtool.errors import FormatError
+from paramtool.model.view import Shape
 
 _PLAIN = re.compile(r"[!$-<>-\[\]-~]+")
 """Printable ASCII without the space, `"`, `#`, `=` and the backslash."""
@@ -51,7 +52,7 @@ def unquoted(word: str) -> str:
     return name
 
 
-def shape_text(shape: tuple[int, ...]) -> str:
+def shape_text(shape: Shape) -> str:
     """`[2,3]`, without spaces.
 
     >>> shape_text((2, 3)), shape_text(())
@@ -60,7 +61,7 @@ def shape_text(shape: tuple[int, ...]) -> str:
     return f"[{','.join(map(str, shape))}]"
 
 
-def shape_of(word: str) -> tuple[int, ...]:
+def shape_of(word: str) -> Shape:
     """The shape that a word is; FormatError where it is none."""
     if not _SHAPE.fullmatch(word) or any(len(size) > MAX_DIGITS for size in word[1:-1].split(",")):
         raise FormatError(f"{word:.80} is not a shape such as [2,3]")

@@ -26,11 +26,11 @@ from typing import NamedTuple
 
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.checkpoint import Checkpoint, Entry, Link, NoData, pending
+from paramtool.model.checkpoint import Checkpoint, Entries, Entry, Link, NoData, pending
 from paramtool.model.display import Displayed
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Assembled, Cast, Constant, Ranges, Storage, nbytes_of
-from paramtool.model.view import StorageId, View, contiguous, overlaps, reshaped
+from paramtool.model.view import StorageId, View, Views, contiguous, overlaps, reshaped
 
 SPAN_PREFIX = "paramtool.span/"
 """The prefix of the names of stored spans that do not belong to a single tensor."""
@@ -160,7 +160,7 @@ class AliasGroup:
 class AliasGraph(Displayed):
     """The owners, and where every name's bytes are."""
 
-    owners: Mapping[str, View]
+    owners: Views
     """{owner: its view of the source}, in file order; each is stored row by row."""
     names: Mapping[str, Alias]
     """{name: Alias}, in file order; the name of a stored tensor is its own owner."""
@@ -286,7 +286,7 @@ class _SpanIndex:
     """The places of names whose views could overlap."""
 
     members: Mapping[str, Alias]
-    spans: Mapping[str, View]
+    spans: Views
     """Owners that are not the name of a tensor."""
     fused: tuple[FusedBlock, ...]
 
@@ -371,7 +371,7 @@ def with_declared(
     return entries
 
 
-def _derived(storages: Mapping[int, Storage], owners: Mapping[str, View]) -> Iterator[tuple[str, Derived]]:
+def _derived(storages: Mapping[int, Storage], owners: Views) -> Iterator[tuple[str, Derived]]:
     """Owners that the file itself derives from others; where those are missing, they are stored like any tensor."""
     if isinstance(storages, Ranges):
         return
@@ -564,7 +564,7 @@ def _span(views: Iterable[View], start: int, stop: int) -> View:
     return contiguous(storage, DTYPES["uint8"], (stop - start,), start)
 
 
-def _remember(placed: list[tuple[str, View, View]], owner: str, entries: Mapping[str, Entry]) -> Iterator[Alias]:
+def _remember(placed: list[tuple[str, View, View]], owner: str, entries: Entries) -> Iterator[Alias]:
     """Give each name of a component its alias set and the evidence for its place.
 
     Without a record a component is one set.  With one, the names of each recorded set stay together; the bytes of an

@@ -136,6 +136,10 @@ class Entry(NamedTuple):
     """`parameter` (torch.nn.Parameter), `storage` or `untyped storage` (pickled by itself), else empty."""
 
 
+Entries = Mapping[str, Entry]
+"""{name: entry}, in the order of the file"""
+
+
 @frozen
 class Unknown:
     """An unknown class or function that the file names; nothing was imported or run."""

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.view import View, contiguous, reshaped
+from paramtool.model.view import Shape, View, contiguous, reshaped
 
 
 @frozen
@@ -160,7 +160,7 @@ def moved(
     source: View,
     source_axes: str,
     name: str,
-    shape: tuple[int, ...],
+    shape: Shape,
     *,
     axes: str,
     known: Mapping[str, int] | None = None,

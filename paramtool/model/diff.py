@@ -9,6 +9,7 @@ from typing import NamedTuple
 from paramtool.errors import plural
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import GRAPH
+from paramtool.model.view import Shape
 
 
 class VerdictWords(NamedTuple):
@@ -143,7 +144,7 @@ class TensorDiff:
     b: tuple[str, ...] = ()
     """Names in the second."""
     dtypes: tuple[str, str] = ("", "")
-    shapes: tuple[tuple[int, ...] | None, tuple[int, ...] | None] = (None, None)
+    shapes: tuple[Shape | None, Shape | None] = (None, None)
     how: str = ""
     """The map from the first to the second in words, for `layout`; what explains a change."""
     layout: str = ""

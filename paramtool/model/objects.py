@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.view import Shape
 
 Scalar = None | bool | int | float | complex | str | bytes
 
@@ -38,7 +39,7 @@ class Array:
     """A NumPy array or scalar that is not a tensor (strings, dates): its bytes are kept and not interpreted."""
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape
     order: str
     """`C` or `F`."""
     data: bytes

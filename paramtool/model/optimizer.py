@@ -21,7 +21,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
 from paramtool.model.objects import Node
 from paramtool.model.plan import Requirement, Target
-from paramtool.model.view import View
+from paramtool.model.view import Shape, Views
 
 SlotKind = Literal[
     "weight", "first", "second", "magnitude", "scalar", "factored", "blockwise", "global", "derived", "unknown"
@@ -139,7 +139,7 @@ class Parameter:
 
     name: str
     """In the section of the model, without its prefix."""
-    shape: tuple[int, ...]
+    shape: Shape
     may_be_buffer: bool = False
     """A state dict does not say which of its tensors are parameters."""
     decays: bool | None = None
@@ -255,7 +255,7 @@ class Move:
 
     old: tuple[str, ...]
     new: tuple[str, ...]
-    through: Callable[[Mapping[str, View], SlotKind], SlotTargets]
+    through: Callable[[Views, SlotKind], SlotTargets]
     """The windows of one slot of the old parameters, by their names, and the kind of the slot."""
     is_elementwise: bool
     """False where parameters are joined or split."""

@@ -23,7 +23,7 @@ from paramtool.model.inflating import Budget
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import Storage, is_made, nbytes_of
 from paramtool.model.tiling import are_disjoint
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import Shape, View, contiguous
 
 
 @frozen
@@ -92,7 +92,7 @@ class Target:
 
     name: str
     dtype: DType
-    shape: tuple[int, ...]
+    shape: Shape
     copies: tuple[Copy, ...]
 
     @property

@@ -22,9 +22,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 
-from paramtool.model.checkpoint import Compound, Entry
+from paramtool.model.checkpoint import Compound, Entries, Entry
 from paramtool.model.dtype import DTYPES, DType
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 
 SCALES = ("scale", "zero", "absmax", "amax", "quant_map", "codebook")
 """The last word of a scale's name contains one of these."""
@@ -59,7 +59,7 @@ Groups = Mapping[str, Mapping[str, Label]]
 """{packed weights: {a tensor that belongs to them: its name relative to theirs}}"""
 
 
-def groups(entries: Mapping[str, Entry]) -> dict[str, dict[str, Label]]:
+def groups(entries: Entries) -> dict[str, dict[str, Label]]:
     """{packed weights: {a tensor that belongs to them: its name relative to theirs}}, for those that have scales."""
     found: dict[str, dict[str, Label]] = {}
     beside = _Packed(
@@ -155,7 +155,7 @@ def _label(name: str, packed: str) -> Label:
     return tuple(word for word in _words(_split(name)[1]) if word not in known)
 
 
-def elements(entries: Mapping[str, Entry], bits: int, metadata: Mapping[str, str]) -> dict[str, int | None]:
+def elements(entries: Entries, bits: int, metadata: Mapping[str, str]) -> dict[str, int | None]:
     """{name: elements of the weight whose codes it has, 0 if it belongs to codes, None where nothing shows them}.
 
     `bits` are those of a code, 0 if nobody says them; `metadata` that of the file, where torchao says what a tensor is.
@@ -175,7 +175,7 @@ def elements(entries: Mapping[str, Entry], bits: int, metadata: Mapping[str, str
     return found
 
 
-def _elements(word: str, codes: View, beside: Mapping[str, View], bits: int, said: str) -> int | None:
+def _elements(word: str, codes: View, beside: Views, bits: int, said: str) -> int | None:
     """How many elements codes stand for: by their types and the shapes of what belongs to them (`parts/schemes.py`)."""
     width, numel, last = 8 * codes.dtype.block_bytes, codes.numel, codes.shape[-1:] or (1,)
     scale = next((beside[one] for one in ("scales", "scale", f"{word}_scale") if one in beside), None)
@@ -247,13 +247,13 @@ def _has_few_bits(dtype: DType) -> bool:
     return "int" in dtype.name and dtype.block_bytes <= 4
 
 
-def codes(entries: Mapping[str, Entry]) -> set[str]:
+def codes(entries: Entries) -> set[str]:
     """The names of packed weights with scales; where there are none, of all that could be codes of another scheme."""
     few = (n for n, entry in entries.items() if isinstance(entry.value, View) and _has_few_bits(entry.value.dtype))
     return {*groups(entries)} or {*few}
 
 
-def said(entries: Mapping[str, Entry]) -> set[str]:
+def said(entries: Entries) -> set[str]:
     """Those of which the file says how they are read: FP8, and codes of bitsandbytes and of torchao."""
     return {
         name
@@ -264,7 +264,7 @@ def said(entries: Mapping[str, Entry]) -> set[str]:
     }
 
 
-def parted(entries: Mapping[str, Entry], renamed: Mapping[str, str]) -> tuple[str, str] | None:
+def parted(entries: Entries, renamed: Mapping[str, str]) -> tuple[str, str] | None:
     """Packed weights and what belongs to them that {old name: new name} of what stays parts; None where nothing is.
 
     They stay together where both leave, or where one change of what their names begin with gives the new ones.
@@ -292,7 +292,7 @@ def parts(found: Groups) -> set[str]:
     return {*found, *(name for others in found.values() for name in others)}
 
 
-def packed(entries: Mapping[str, Entry]) -> set[str]:
+def packed(entries: Entries) -> set[str]:
     """The names of packed weights: integers and one-byte floats that have no meaning without the scales beside them."""
     found = {name: entries[name].value for name in parts(groups(entries))}
     return {n for n, v in found.items() if isinstance(v, View) and ("int" in v.dtype.name or v.dtype.block_bytes == 1)}

@@ -13,7 +13,7 @@ Everything is counted in elements, except what is called `byte_...` or `nbytes`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
@@ -21,6 +21,10 @@ from operator import index
 
 from paramtool.model.dtype import DType
 
+Shape = tuple[int, ...]
+"""A number for each axis, the outermost first: lengths; also strides and offsets."""
+Shapes = Mapping[str, Shape]
+"""{tensor: its shape}"""
 StorageId = int | str
 """A storage of the source is given by a number, a tensor that a plan will store by its name."""
 
@@ -48,15 +52,13 @@ class View:
     """The type of its elements."""
     offset: int
     """Its first element, counted from the start of the storage, in elements."""
-    shape: tuple[int, ...]
+    shape: Shape
     """The length of each axis."""
-    strides: tuple[int, ...]
+    strides: Shape
     """How many elements one step along each axis moves."""
     _members = "dtype=dtype.name shape strides offset storage nbytes"
 
-    def __init__(
-        self, storage: StorageId, dtype: DType, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
-    ) -> None:
+    def __init__(self, storage: StorageId, dtype: DType, offset: int, shape: Shape, strides: Shape) -> None:
         """Check the numbers and bring the strides into normal form; ValueError if a number is out of range."""
         try:
             shape, strides = _geometry(shape, strides)
@@ -151,6 +153,9 @@ class View:
             raise ValueError(f"byte {byte_start} is not a multiple of {size}, the size of {self.dtype.name}")
         return View(storage, self.dtype, blocks * self.dtype.block_elements, self.shape, self.strides)
 
+
+Views = Mapping[str, View]
+"""{tensor: the view that it is}"""
 
 # A checkpoint may have a million names with a window or two each.  Setting the slots directly takes half the time of
 # the setters of a frozen dataclass.
@@ -279,7 +284,7 @@ def contiguous(storage: StorageId, dtype: DType, shape: Sequence[int], offset: i
     return View(storage, dtype, offset, shape, contiguous_strides(shape))
 
 
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+def contiguous_strides(shape: Sequence[int]) -> Shape:
     """Row-major strides; an axis of length 0 counts as 1.
 
     >>> contiguous_strides((2, 3, 4))
@@ -292,7 +297,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
         return _steps(shape)
 
 
-def _steps(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _steps(shape: Shape) -> Shape:
     strides = []
     step = 1
     for size in reversed(shape):
@@ -301,7 +306,7 @@ def _steps(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+def _normal_strides(shape: Shape, strides: Shape) -> Shape:
     """Set the strides of axes of length 1 to what they would be if the axes after them were contiguous."""
     normal: list[int] = []
     step = 1
@@ -318,7 +323,7 @@ _MANY_SHAPES = 4096
 
 
 @lru_cache(_MANY_SHAPES)
-def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _dense_strides(shape: Shape) -> Shape:
     found = _steps(shape)
     if found and found[0] > MAX_EXTENT:
         raise OverflowError
@@ -326,7 +331,7 @@ def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @lru_cache(_MANY_SHAPES)
-def _geometry(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _geometry(shape: Shape, strides: Shape) -> tuple[Shape, Shape]:
     """Shape and strides in normal form; OverflowError where a number is out of range, ValueError for the rest."""
     if len(shape) != len(strides) or len(shape) > MAX_AXES:
         raise ValueError(f"shape {_short(shape)}, strides {_short(strides)}: expected equally many, at most {MAX_AXES}")
@@ -341,13 +346,13 @@ def _geometry(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[i
 
 
 @lru_cache(_MANY_SHAPES)
-def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+def _extent(shape: Shape, strides: Shape) -> int:
     if 0 in shape:
         return 0
     return sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
 
 
-def _short(numbers: tuple[int, ...]) -> str:
+def _short(numbers: Shape) -> str:
     """The first numbers of a tuple that may be very long."""
     text = ", ".join(str(number) if abs(number) < 1 << 256 else "a huge number" for number in numbers[:8])
     return f"[{text}{', ...' if len(numbers) > 8 else ''}]"

@@ -15,6 +15,7 @@ from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError
+from paramtool.model.view import Shape
 from paramtool.parts.pieces import Digit, Digits, Piece, Stored, whole
 
 OUT, IN, FLAT, WHOLE = "out", "in", "flat", "whole"
@@ -196,13 +197,13 @@ def image(weight: Stored, axes: Sequence[Axis], fused: str, names: dict[str, str
     return _joined(fused, shape, boxes, names, shapes={part: _part_shape(axes, one) for part, one in shapes.items()})
 
 
-def _part_shape(axes: Sequence[Axis], shape: tuple[int, ...]) -> tuple[int, ...]:
+def _part_shape(axes: Sequence[Axis], shape: Shape) -> Shape:
     lead = shape[:-2] if len(shape) > 1 else ()
     last = {OUT: -2, IN: -1, FLAT: -1}
     return (*lead, *tuple(axis.length(shape[last[axis.role]] if axis.role != WHOLE else 0) for axis in axes))
 
 
-def _shape(axes: Sequence[Axis], shape: Sequence[int], where: Roles, *, rest: bool) -> tuple[int, ...]:
+def _shape(axes: Sequence[Axis], shape: Sequence[int], where: Roles, *, rest: bool) -> Shape:
     lead = tuple(shape[k] for k in where.rest) if rest else ()
     elements = {OUT: shape[where.out], IN: shape[where.inside], FLAT: shape[0], WHOLE: 0}
     return (*lead, *(axis.length(elements[axis.role]) for axis in axes))
@@ -232,11 +233,11 @@ def _piece(piece: Piece, tensor: Sequence[int], part: Sequence[int], *, axes: Se
 
 def _joined(
     fused: str,
-    shape: tuple[int, ...],
+    shape: Shape,
     boxes: dict[str, dict[Piece, None]],
     names: dict[str, str],
     *,
-    shapes: dict[str, tuple[int, ...]],
+    shapes: dict[str, Shape],
 ) -> Image:
     """The tensors, in which parts that have one place are one part; LayoutError if some overlap."""
     same: dict[tuple[Piece, ...], str] = {}

@@ -17,12 +17,13 @@ that are packed along the inputs of a row have no turned form and are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import prod
 
 from paramtool.errors import LayoutError
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts.blocks import WHOLE, Axis, Image, roles
-from paramtool.parts.followers import Followers, Shape
+from paramtool.parts.followers import Followers
 from paramtool.parts.low_rank import MERGE, low_rank
 from paramtool.parts.packing import MXFP4, Packing
 from paramtool.parts.pieces import Digit, Piece, Stored, with_one_axis
@@ -86,7 +87,7 @@ def _by_blocks(found: Followers) -> Image:
     return Image(_shaped(made.fused, shapes), tuple(_shaped(one, shapes) for one in made.parts))
 
 
-def _check_shape(one: Stored, shapes: Mapping[str, Shape], lead: int) -> None:
+def _check_shape(one: Stored, shapes: Shapes, lead: int) -> None:
     """LayoutError if a tensor of the file has another shape, not counting `lead` axes of experts."""
     found, expected = shapes.get(one.name, one.shape)[lead:], one.shape[lead:]
     if found != expected and (prod(found) != 1 or prod(expected) != 1):
@@ -190,7 +191,7 @@ def _told(axes: Iterable[Axis]) -> str:
     return " x ".join(f"{axis.block} of {axis.role}" for axis in axes if axis.role != WHOLE) or "the whole tensor"
 
 
-def _shaped(one: Stored, shapes: Mapping[str, Shape]) -> Stored:
+def _shaped(one: Stored, shapes: Shapes) -> Stored:
     """A tensor that is stored with axes of length 1 more or less, with those; it has one element for each place."""
     shape = shapes.get(one.name, one.shape)
     if shape == one.shape or prod(one.shape) != 1:

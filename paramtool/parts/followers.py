@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts.blocks import Axis, Image, image, lengths
 from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored
-
-Shape = tuple[int, ...]
 
 
 class Followers(NamedTuple):
@@ -22,7 +21,7 @@ class Followers(NamedTuple):
     """The end of their names, behind those of the modules: `weight_scale`."""
     names: Mapping[str, str]
     """{the fused weight, or a part of it: its companion}"""
-    shapes: Mapping[str, Shape]
+    shapes: Shapes
     """{companion: its shape}, of those that the file has: of all parts, or of the fused weight."""
     packing: Packing = Packing()
 

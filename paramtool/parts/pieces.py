@@ -20,7 +20,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from paramtool.model.view import View
+from paramtool.model.view import Shape, View
 
 KEPT = 256
 """Answers for this number of kinds of pieces are remembered: a model has many tensors of few shapes."""
@@ -52,7 +52,7 @@ class Piece(NamedTuple):
     """For each axis of the tensor, the index of the first element of the box."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The lengths of the box."""
         return _lengths(self.digits)
 
@@ -69,7 +69,7 @@ class Stored:
 
     __slots__ = ("_held", "name", "shape")
 
-    def __init__(self, name: str, shape: tuple[int, ...], pieces: tuple[Piece, ...] | str) -> None:
+    def __init__(self, name: str, shape: Shape, pieces: tuple[Piece, ...] | str) -> None:
         """`pieces` is the name of a part for a tensor that is this part, in the part's own shape.
 
         A model can have 100,000 of these; the name takes a quarter of the memory.
@@ -127,7 +127,7 @@ def whole(name: str, shape: Sequence[int], part: str = "") -> Stored:
 
 
 @lru_cache(maxsize=KEPT)
-def _plain(shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Digits, ...], tuple[int, ...]]:
+def _plain(shape: Shape) -> tuple[tuple[int, ...], tuple[Digits, ...], tuple[int, ...]]:
     """The start, the digits and the place of a part that is a whole tensor."""
     zeros = (0,) * len(shape)
     return zeros, tuple((Digit(length, axis, 1),) for axis, length in enumerate(shape)), zeros
@@ -144,7 +144,7 @@ def with_one_axis(tensor: Stored, outer: int, inner: int) -> Stored:
     axes = [k - (k > gone) for k in range(len(tensor.shape))]
     axes[gone] = kept - 1
 
-    def moved(sizes: tuple[int, ...], both: int) -> tuple[int, ...]:
+    def moved(sizes: Shape, both: int) -> tuple[int, ...]:
         return tuple(both if k == kept else size for k, size in enumerate(sizes) if k != gone)
 
     pieces = []

@@ -23,6 +23,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import prod
 
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts.blocks import FLAT, IN, OUT, WHOLE, Axis
 from paramtool.parts.packing import METHODS, MXFP4, Packing
 
@@ -107,7 +108,7 @@ WEIGHTS = ("", "weight", "qweight", "weight_packed", "blocks")
 """What the weight of a module is called behind the module's name, packed or not."""
 
 
-def logical(shapes: Mapping[str, tuple[int, ...]], packing: Packing, itemsize: int = 4) -> tuple[int, int] | None:
+def logical(shapes: Shapes, packing: Packing, itemsize: int = 4) -> tuple[int, int] | None:
     """The [outputs, inputs] of a module's weight before it was packed; None where its tensors do not show them.
 
     `shapes` are those of the module's tensors, by suffix, and `itemsize` is that of its packed codes in bytes.
@@ -179,9 +180,7 @@ SHOWN = {"blocks": MXFP4, "qweight": "gptq", "biases": "mlx"}
 """{name of a tensor of a module: the method of its scales}; AWQ's have the same order as GPTQ's."""
 
 
-def axes_of(
-    suffix: str, shape: tuple[int, ...], elements: tuple[int, int], packing: Packing
-) -> tuple[Axis, ...] | None:
+def axes_of(suffix: str, shape: Shape, elements: tuple[int, int], packing: Packing) -> tuple[Axis, ...] | None:
     """The axes of a companion of a weight of [outputs, inputs], by its name and its shape; None if it fits no scheme.
 
     >>> axes_of("weight_scale_inv", (2, 4), (256, 512), Packing())

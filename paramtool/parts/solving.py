@@ -11,6 +11,7 @@ from typing import NamedTuple
 from paramtool.errors import LayoutError, plural
 from paramtool.layouts.pattern import Items, blocks, parse
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.view import Shape
 from paramtool.parts.patterns import KEPT, PARTS, WORDS, axes_of, counted, groups, slice_words, terms, words
 from paramtool.parts.sizes import CHECK, COMPOSED, Sizes, UnknownSize
 
@@ -22,7 +23,7 @@ class PartTensor:
     name: str
     axes: str
     """Its axes as a pattern has them: `(heads head_dim) in`."""
-    shape: tuple[int, ...]
+    shape: Shape
     by: tuple[str, ...] = ()
     """The tensors of the file that show the length of each axis, if it is not in the file itself."""
 
@@ -83,7 +84,7 @@ def _said(words: Iterable[str], sizes: Sizes) -> str:
     return " x ".join(f"{word}={sizes.of(word)}" for word in words)
 
 
-def solved(name: str, content: str, along: int, shape: tuple[int, ...], *, sizes: Sizes) -> Sizes:
+def solved(name: str, content: str, along: int, shape: Shape, *, sizes: Sizes) -> Sizes:
     """The sizes that are known, with those that the shape of a fused tensor shows.
 
     One size that its blocks have in common can be solved for along their axis.  UnknownSize if more are lacking,
@@ -120,7 +121,7 @@ def solved(name: str, content: str, along: int, shape: tuple[int, ...], *, sizes
     return sizes.with_one(word, length)
 
 
-def can_fit(content: str, along: int, shape: tuple[int, ...], *, sizes: Sizes) -> bool:
+def can_fit(content: str, along: int, shape: Shape, *, sizes: Sizes) -> bool:
     """Whether a tensor of this shape can be laid as a pattern has it, with these sizes and any others.
 
     It looks at the axis along which blocks follow each other, is quick, and says no only where `solved` does for all
@@ -230,12 +231,12 @@ def _as_many(content: str) -> tuple[tuple[str, str], ...]:
     return tuple((word, other) for word, other in AS_MANY.items() if holds(word, other))
 
 
-def part_shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
+def part_shape(axes: str, sizes: Sizes) -> Shape:
     """The shape of a part with these axes; UnknownSize if a size is lacking."""
     return tuple(prod(sizes.of(word) for word in group) for group in groups(axes))
 
 
-def shape_of(name: str, content: str, along: int, sizes: Sizes) -> tuple[int, ...]:
+def shape_of(name: str, content: str, along: int, sizes: Sizes) -> Shape:
     """The shape of the tensor that a pattern describes; LayoutError if its blocks do not fit together."""
     items = parse(content, WORDS)
     shapes = {

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from paramtool.model.view import Shapes
 from paramtool.parts.config_facts import config_of, is_known, tower_of
-from paramtool.parts.widths import Contradiction, Shapes
+from paramtool.parts.widths import Contradiction
 
 EMBEDDINGS = re.compile(
     r"(?:.*\.)?(embed_tokens|word_embeddings|wte|embed_in|tok_embeddings|tokens_embed|shared|lm_head|embed_out)\.weight"

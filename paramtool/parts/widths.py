@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, NoReturn
 
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.grouping import grouped
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts.config_facts import SIDES, config_of, from_config, is_known, tower_of
 from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.pieces import Stored
 from paramtool.parts.words import APART, FUSED
 
-Shapes = Mapping[str, tuple[int, ...]]
 NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 HIDDEN = re.compile(
     r"(hidden_size|d_model|n_embd|n_embed|embed_dim|dim|hidden_dim|emb_dim|d_embed|model_dim|embedding_dim)"
@@ -116,7 +116,7 @@ class Contradiction(NamedTuple):
 
     name: str
     """The first of them."""
-    shape: tuple[int, ...]
+    shape: Shape
     more: int
     expected: str
     holder: str = ""
@@ -168,7 +168,7 @@ def contradictions(shapes: Shapes, config: Mapping[str, Any]) -> list[Contradict
     return found
 
 
-def is_ungated(name: str, shape: tuple[int, ...], config: Mapping[str, Any]) -> bool:
+def is_ungated(name: str, shape: Shape, config: Mapping[str, Any]) -> bool:
     """Whether a tensor is called as the first matrix of an MLP without a gate, and is as wide by the config."""
     meanings = _meanings(NUMBER.sub("*", name), len(shape))
     tower = tower_of(name, config) if meanings is not None and meanings[0] == "ffn" else None
@@ -194,7 +194,7 @@ def _meanings(place: str, rank: int) -> tuple[str, str] | None:
     return named.get(f"{module[-1]}.{last}" if module else last) or named.get(last)
 
 
-def _wrong(shape: tuple[int, ...], meanings: tuple[str, str], tower: _Tower, is_shared: bool) -> str:
+def _wrong(shape: Shape, meanings: tuple[str, str], tower: _Tower, is_shared: bool) -> str:
     """What a shape should be; empty if it can be what it is."""
     widths = [tower.get(meaning) for meaning in meanings]
     if is_shared:

@@ -18,7 +18,7 @@ from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.optimizer import Move, SlotKind, SlotTargets
 from paramtool.model.plan import Requirement, whole
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 
 _LISTS = "`inspect --tensors` lists the names"
 
@@ -96,7 +96,7 @@ def _alias_sets(checkpoint: Checkpoint) -> dict[str, list[str]]:
 def _apart(old: tuple[str, ...], new: tuple[str, ...]) -> Move:
     """One parameter that becomes several."""
 
-    def through(views: Mapping[str, View], kind: SlotKind) -> SlotTargets:
+    def through(views: Views, kind: SlotKind) -> SlotTargets:
         return SlotTargets(tuple(whole(name, views[old[0]]) for name in new))
 
     return Move(old, new, through, is_elementwise=True)
@@ -118,7 +118,7 @@ def _groups(where: str, tie: Mapping[str, str], sets: Mapping[str, list[str]]) -
         yield tuple(sorted((other, *names), key=rank.__getitem__))
 
 
-def _together(where: str, names: tuple[str, ...], views: Mapping[str, View]) -> tuple[Move, tuple[Requirement, ...]]:
+def _together(where: str, names: tuple[str, ...], views: Views) -> tuple[Move, tuple[Requirement, ...]]:
     """Several parameters that become one."""
     first = views[names[0]]
     for name in names[1:]:
@@ -126,14 +126,14 @@ def _together(where: str, names: tuple[str, ...], views: Mapping[str, View]) -> 
             found = f"{views[name].dtype.name} {list(views[name].shape)}"
             raise LayoutError(f"{where}: {name!r} is {found}; {names[0]!r} is {first.dtype.name} {list(first.shape)}")
 
-    def through(held: Mapping[str, View], kind: SlotKind) -> SlotTargets:
+    def through(held: Views, kind: SlotKind) -> SlotTargets:
         return SlotTargets((whole(names[0], held[names[0]]),), tuple(_equal(names, held)))
 
     requires = tuple(replace(one, message=f"{where}: {one.message}") for one in _equal(names, views))
     return Move(names, names[:1], through, is_elementwise=True, twins=(names,)), requires
 
 
-def _equal(names: tuple[str, ...], views: Mapping[str, View]) -> Iterator[Requirement]:
+def _equal(names: tuple[str, ...], views: Views) -> Iterator[Requirement]:
     first = views[names[0]]
     for name in names[1:]:
         if views[name] != first:

@@ -9,7 +9,7 @@ from paramtool.errors import plural, some
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.alias import Alias, AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.checkpoint import Checkpoint, Entries, Entry
 from paramtool.model.plan import Plan
 from paramtool.model.view import View
 from paramtool.passes.dedup import plan as dedup_pass
@@ -23,9 +23,9 @@ class Outcome:
 
     rest: Checkpoint
     """Everything except what was replaced."""
-    untouched: Mapping[str, Entry]
+    untouched: Entries
     """Names that are written unchanged."""
-    windows: Mapping[str, Entry]
+    windows: Entries
     """Old names that are windows on new tensors."""
     made: frozenset[str]
     """New names."""

@@ -24,7 +24,7 @@ from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.storage import ByteRange, Storage
-from paramtool.model.view import View
+from paramtool.model.view import Shapes, View
 from paramtool.passes.compat.wanted import Wanted, plain_window, wanted_by
 from paramtool.torch._live import described, dtype_of, without_values
 from paramtool.torch.tensors import torch_type
@@ -56,9 +56,7 @@ def both_wanted(model: nn.Module, own: Mapping[str, torch.Tensor]) -> tuple[Mapp
     return wanted, wanted_by(described(saved)) if saved.keys() != mine.keys() else {}
 
 
-def saved_names(
-    model: nn.Module, own: Mapping[str, torch.Tensor]
-) -> tuple[Mapping[str, str], Mapping[str, tuple[int, ...]]]:
+def saved_names(model: nn.Module, own: Mapping[str, torch.Tensor]) -> tuple[Mapping[str, str], Shapes]:
     """{name: the other name that files of save_pretrained have for the tensor}, and {name: shape} of what they hold in
     place of others."""
     mine = without_values(own)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from paramtool.formats.tensorflow._crc32c import crc32c, masked
+from paramtool.formats.tensorflow._bundle import crc32c, masked
 from tests.contracts.makers_onnx import array
 
 MAGIC = bytes.fromhex("57fb808b247547db")

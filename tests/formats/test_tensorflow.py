@@ -19,7 +19,7 @@ from paramtool.commands import relayout as relayout_command
 from paramtool.errors import FormatError, LayoutError, UnsafeError, UsageError
 from paramtool.formats import sniff
 from paramtool.formats.protobuf import Reader, Span
-from paramtool.formats.tensorflow import _bundle, _crc32c, read
+from paramtool.formats.tensorflow import _bundle, read
 from paramtool.model.storage import Encoded
 from tests.contracts import makers_tensorflow as tf
 from tests.oracles.running import close, run_torch
@@ -515,7 +515,7 @@ def test_tensors_that_overlap(tmp_path: Path) -> None:
 def test_compression_that_is_not_known(tmp_path: Path) -> None:
     """Type 2 is none of LevelDB's in TensorFlow."""
     content = tf.entries([(b"", tf.header(1))]) + b"\2"
-    part = content + np.uint32(_crc32c.masked(_crc32c.crc32c(content))).tobytes()
+    part = content + np.uint32(_bundle.masked(_bundle.crc32c(content))).tobytes()
     index = tf.trailed(tf.entries([(b"", tf.varint(0) + tf.varint(len(part) - 5))], 1))
     (tmp_path / "m.index").write_bytes(part + index + tf.footer((len(part), len(index) - 5)))
     with pytest.raises(FormatError, match="the block has the compression 2; expected 0, or 1 for snappy"):

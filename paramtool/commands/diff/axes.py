@@ -16,9 +16,8 @@ from paramtool.engine.read.source import Source
 from paramtool.grouping import grouped
 from paramtool.model.diff import CHANGED, LAYOUT, ROUNDED
 from paramtool.model.dtype import DType
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 
-Views = Mapping[str, View]
 Token = bytes | tuple[bytes, ...]
 MAX_TRIED = 64
 """The most tensors of the first that one of the second is compared with: their samples are the same."""

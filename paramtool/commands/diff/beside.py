@@ -16,10 +16,9 @@ from typing import NamedTuple
 from paramtool.engine.compare.cast_verdicts import narrow
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.model.plan import Copy, Target
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 from paramtool.passes.diff.places import biases_of
 
-Views = Mapping[str, View]
 MAX_RUNS = 1 << 16
 """A map of more runs is not tried on what is beside a matrix."""
 WEIGHT = ".weight"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 from paramtool.commands.diff.renames import NamePair, matched
@@ -11,7 +11,7 @@ from paramtool.engine.compare.cast_verdicts import CastPair, narrow, sample_as
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.grouping import paired
 from paramtool.model.diff import CHANGED, LAYOUT, ROUNDED
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 from paramtool.passes.diff.names import Renames
 
 
@@ -88,9 +88,7 @@ def _prove(state: Settled, candidates: Iterable[NamePair]) -> None:
             state.settle(kind, [one.old], one.new, change=changes.get(pair), is_unique=one.is_unique)
 
 
-def alike_as_casts(
-    state: Settled, a: Mapping[str, View], b: Mapping[str, View]
-) -> Iterator[tuple[list[str], list[str]]]:
+def alike_as_casts(state: Settled, a: Views, b: Views) -> Iterator[tuple[list[str], list[str]]]:
     """Names of some tensors of both checkpoints, of one shape and two types, whose samples are alike."""
     sources = state.sides.a.source, state.sides.b.source
     shapes = [((view.shape, name) for name, view in views.items() if view.numel) for views in (a, b)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,10 +18,9 @@ from paramtool.engine.write.arithmetic import computed
 from paramtool.errors import LayoutError
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Target
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 from paramtool.passes.rnn.find import Found
 
-Views = Mapping[str, View]
 MAX_CALCULATED_NBYTES = 256 << 20
 """The largest tensor that is calculated to be compared."""
 NORM = re.compile(r"(^|[._])(.*norm.*|ln|ln_?[0-9a-z]*|rms.*|scale|gamma)([._]|$)", re.IGNORECASE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf, isfinite, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
 from paramtool.model.display import Displayed
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,7 +128,7 @@ def find_base(
     return BaseFound(os.fspath(path), tuple(found))
 
 
-def _largest(checkpoint: Checkpoint) -> Mapping[str, View]:
+def _largest(checkpoint: Checkpoint) -> Views:
     """The tensors of numbers of a model, the largest first."""
     entries = checkpoint.entries
     found = {name: view for name, view in checkpoint.views().items() if entries[name].role == "model" and _counts(view)}
@@ -139,9 +139,7 @@ def _counts(view: View) -> bool:
     return view.dtype.block_elements == 1 and view.dtype.name.startswith(REAL) and view.numel > 1
 
 
-def _compared(
-    path: str, both: tuple[Checkpoint, Checkpoint], source: Source, views: Mapping[str, View]
-) -> BaseCandidate:
+def _compared(path: str, both: tuple[Checkpoint, Checkpoint], source: Source, views: Views) -> BaseCandidate:
     """The distance of a fine-tune, the first of both, from a candidate, the second."""
     tuned, base = both
     pairs, how = same_places(tuned, base, views, _counts)

@@ -17,9 +17,8 @@ from paramtool.grouping import paired
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.conventions import CONVENTIONS, COUNTERS
 from paramtool.model.diff import CHANGED
-from paramtool.model.view import View
+from paramtool.model.view import Views
 
-Views = Mapping[str, View]
 MAX_PAIRS = 1 << 16
 """The most pairs of weights of one shape that are tried."""
 BATCH_NORM = "batchnorm"

@@ -16,11 +16,10 @@ from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.engine.read.source import Source
 from paramtool.model.diff import CAST, LAYOUT, ROUNDED, LineMove, LinePlace
 from paramtool.model.dtype import DType
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 from paramtool.passes.diff.moves import MAX_MOVES
 from paramtool.passes.diff.names import short
 
-Views = Mapping[str, View]
 NamedLines = tuple[str, Lines]
 """A tensor of the first as lines."""
 

@@ -13,9 +13,7 @@ from paramtool.commands.diff.settled import Settled
 from paramtool.errors import plural
 from paramtool.model.conventions import COUNTERS
 from paramtool.model.diff import LAYOUT, LED_BACK, RENAMED, SAME
-from paramtool.model.view import View
-
-Views = Mapping[str, View]
+from paramtool.model.view import Views
 
 
 def stored_once(state: Settled) -> None:

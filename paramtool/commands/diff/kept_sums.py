@@ -6,7 +6,7 @@ A  forget gate of bias_hh 0.3   B  forget gate of bias_hh 1.3    a forget bias
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.commands.diff.explained import Explained
@@ -18,7 +18,7 @@ from paramtool.layouts.networks import Network, as_stored
 from paramtool.layouts.spec import Cell
 from paramtool.model.diff import LED_BACK
 from paramtool.model.dtype import DType
-from paramtool.model.view import View
+from paramtool.model.view import Views
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,7 +92,7 @@ def _why(state: Settled, mine: Network, theirs: Network, left: set[str]) -> str:
     return f"explained by {', and '.join(parts)}" if parts else ""
 
 
-def _biases(network: Network, views: Mapping[str, View], source: Source) -> dict[Cell, list[tuple[DType, Array]]]:
+def _biases(network: Network, views: Views, source: Source) -> dict[Cell, list[tuple[DType, Array]]]:
     """{gate of a layer and direction: its biases in their type}"""
     found: dict[Cell, list[tuple[DType, Array]]] = {}
     for tensor in network.stored():

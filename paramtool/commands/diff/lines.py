@@ -36,7 +36,7 @@ from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
 from paramtool.engine.read.source import Source
 from paramtool.model.diff import LAYOUT, ROUNDED, UNDECIDED, TensorDiff
 from paramtool.model.tiling import unread
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 from paramtool.passes.diff.names import packed
 from paramtool.passes.diff.places import biases_of
 
@@ -104,7 +104,7 @@ def _by_runs(runs: RunSearch, work: Settled, search: Search, twice: TakenTwice) 
         _by_runs(again, work, search, twice)
 
 
-def _left(varied: Mapping[str, View], work: Settled) -> dict[str, View]:
+def _left(varied: Views, work: Settled) -> dict[str, View]:
     return {name: varied[name] for name in by_own_names(work, varied) if name in work.left_b}
 
 
@@ -177,7 +177,6 @@ def _undecided(work: Settled, names: Iterable[str]) -> None:
 # Rows first, then what the rows left: columns, and rows that are columns.
 
 
-Views = Mapping[str, View]
 Kinds = AbstractSet[LineKind]
 
 

@@ -15,7 +15,7 @@ from paramtool.commands.diff.tables import REFUSED, Proposal
 from paramtool.errors import LayoutError
 from paramtool.layouts.spec import Spec, parse
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.view import View
+from paramtool.model.view import Shapes, View, Views
 from paramtool.passes.rnn.find import Found, NetworkRequest
 from paramtool.passes.rnn.stacking import layers_of
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from paramtool.layouts.networks import Network
     from paramtool.passes.rnn.convert import Converted
 
-Views = Mapping[str, View]
-Shapes = Mapping[str, tuple[int, ...]]
 ABSENT_IS_ZERO = ("bias", "peephole", "initial_state")
 """What a network without it computes as one in which it is zero."""
 MIN_VECTOR = 64

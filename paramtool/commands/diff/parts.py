@@ -20,7 +20,7 @@ from paramtool.engine.read.source import Source
 from paramtool.grouping import grouped
 from paramtool.model.dtype import DType
 from paramtool.model.plan import Copy, Target
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 from paramtool.parts.pieces import Stored
 from paramtool.passes.diff import part_maps
 from paramtool.passes.diff.names import NUMBER, Renames
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-Views = Mapping[str, View]
 SAMPLED_COPIES = 12
 """How many copies of a map are sampled, each at some places."""
 SAMPLED_PLACES = 4

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from paramtool.commands.diff.settled import SURE_NBYTES, Settled
 from paramtool.grouping import paired
 from paramtool.model.diff import LAYOUT, RENAMED
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 from paramtool.passes.diff.names import Renames
 
 WEIGHTS = ("model", "buffer")
@@ -55,7 +55,7 @@ def by_later_renames(state: Settled) -> None:
 
 
 def equal_names(
-    state: Settled, a: Mapping[str, View], b: Mapping[str, View], *, is_squeezed: bool = False
+    state: Settled, a: Views, b: Views, *, is_squeezed: bool = False
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Names of some tensors of both checkpoints that hold the same bytes, of one type and shape."""
     keys = [

@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from paramtool.commands.diff.found import (
-    FoundMap,
-    NamedLines,
-    ProvedMap,
-    Views,
-    casts,
-    distinct,
-    looked_for,
-    named_map,
-    types,
-)
+from paramtool.commands.diff.found import FoundMap, NamedLines, ProvedMap, casts, distinct, looked_for, named_map, types
 from paramtool.engine.compare.line_hashes import LineHashes
 from paramtool.engine.compare.lines import LineKind, Lines, LineWay, elements, has_short_rows, short_columns
 from paramtool.engine.compare.long_runs import ShortLines, Windows, window
 from paramtool.engine.compare.runs import Runs
 from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.source import Source
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 
 
 class RunSearch:

@@ -8,7 +8,7 @@ by dialects                   experts in one stack, and apart, where a config.js
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -16,9 +16,8 @@ from paramtool.commands.diff.settled import made_of
 from paramtool.commands.diff.tables import of_dialects
 from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 
-Views = Mapping[str, View]
 MAX_PREFIX = 3
 """The most segments in front of names that are exchanged: `model.language_model.` has two."""
 NEAR = 0.5

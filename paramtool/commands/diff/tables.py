@@ -15,11 +15,10 @@ from paramtool.engine.compare.runs import LineRun, Runs
 from paramtool.errors import FormatError, LayoutError, UnknownSizesError, UsageError
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Target
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 from paramtool.parts.facts import NONE, Facts
 from paramtool.passes.diff.names import NUMBER, short
 
-Views = Mapping[str, View]
 FactsOf = Callable[[str], Facts]
 """The facts about the tensor of a name."""
 REFUSED = (FormatError, LayoutError, UnknownSizesError, UsageError)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from paramtool.grouping import grouped
 from paramtool.model.diff import TensorDiff
-from paramtool.model.view import View, overlaps
+from paramtool.model.view import View, Views, overlaps
 
 MAX_NAMES = 32
 """The most names of one alias set that are compared in pairs; of more, each with the first."""
@@ -34,7 +34,7 @@ class SharedNames:
 
     sets: Mapping[str, str]
     """{name: the first name of its alias set}"""
-    windows: Mapping[str, View]
+    windows: Views
 
 
 class MadeFrom(NamedTuple):

@@ -20,6 +20,7 @@ from paramtool.formats import hf_config, strict_json
 from paramtool.formats.files import holds
 from paramtool.formats.folder.weight_names import Weights, WeightsName, of_file
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.view import Shapes
 
 ADAPTER = "adapter_model"
 """What PEFT calls the weights of an adapter."""
@@ -93,7 +94,7 @@ def params_beside(folder: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def config_of_params(folder: str, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+def config_of_params(folder: str, shapes: Shapes) -> Mapping[str, Any]:
     """The config of a folder of Meta's without config.json; empty if it has no params.json, either.
 
     LayoutError if params.json does not say everything, or does not fit the tensors.

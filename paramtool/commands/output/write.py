@@ -32,7 +32,7 @@ from paramtool.formats.object_tree import complete
 from paramtool.formats.output import OutputFile
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.checkpoint import Checkpoint, Entries
 from paramtool.model.plan import Plan, check_made
 from paramtool.model.view import View
 
@@ -69,9 +69,9 @@ class Work:
     plan: Plan
     outputs: tuple[OutputFile, ...]
     where: Destination
-    expected: Mapping[str, Entry] = field(default_factory=dict)
+    expected: Entries = field(default_factory=dict)
     """Entries of the source that the output holds under their own names, alias sets included."""
-    windows: Mapping[str, Entry] = field(default_factory=dict)
+    windows: Entries = field(default_factory=dict)
     """Entries of the source that the output holds under their own names, as windows on other tensors."""
     made: frozenset[str] = frozenset()
     """Names that the source does not have."""

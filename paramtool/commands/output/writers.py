@@ -20,7 +20,7 @@ from paramtool.formats.msgpack import write as msgpack_write
 from paramtool.formats.mxnet import write as mxnet_write
 from paramtool.formats.numpy import write as numpy_write
 from paramtool.formats.onnx import write as onnx
-from paramtool.formats.onnx.graph import RecurrentNetwork
+from paramtool.formats.onnx.write import RecurrentNetwork
 from paramtool.formats.output import OutputFile
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.formats.safetensors.dtypes import CODE_OF

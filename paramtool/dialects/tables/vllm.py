@@ -16,6 +16,7 @@ from typing import Any
 
 from paramtool.dialects.template import Caveat, DialectTable, ModelRows, Row, general, next_tokens, of_words, padded
 from paramtool.errors import LayoutError
+from paramtool.model.view import Shapes
 from paramtool.package_data import package_data
 
 _QKV = "q[(heads head_dim) in] k[(kv_heads head_dim) in] v[(kv_heads value_dim) in]"
@@ -261,7 +262,7 @@ _UNREAD = {
 }
 
 
-def _check(config: Mapping[str, Any], made: Mapping[str, tuple[int, ...]]) -> None:
+def _check(config: Mapping[str, Any], made: Shapes) -> None:
     """LayoutError for a cross attention: vLLM's GPT-2 has none (models/gpt2.py 200)."""
     if name := next((one for one in made if ".crossattention." in one), ""):
         raise LayoutError(

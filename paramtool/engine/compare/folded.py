@@ -18,7 +18,7 @@ from paramtool.engine.compare.changes import number_types
 from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.source import Source
 from paramtool.model.dtype import DType
-from paramtool.model.view import View
+from paramtool.model.view import Shape, View
 
 if TYPE_CHECKING:
     import numpy as np
@@ -189,7 +189,7 @@ class Folds:
         return bool(_near(found, scaled + beta, largest, _shorter(norm.mean, folded)).all())
 
 
-def _axes(shape: tuple[int, ...], folded: tuple[int, ...]) -> Iterator[ChannelAxis]:
+def _axes(shape: Shape, folded: tuple[int, ...]) -> Iterator[ChannelAxis]:
     """Where the channels could be: axis 0 or 1, or the last; a folded weight may have its axes as another library.
 
     A kernel is `out in *k` in PyTorch and ONNX, and `*k in out` in Keras; a matrix can be transposed.

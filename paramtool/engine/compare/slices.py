@@ -8,7 +8,7 @@ compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.read.sampling import RowMajorBytes
@@ -18,7 +18,7 @@ from paramtool.engine.read.threads import CORES
 from paramtool.grouping import grouped
 from paramtool.model.dtype import DTYPES
 from paramtool.model.match import Match, Rows
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import View, Views, contiguous
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,7 +64,7 @@ def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance:
                 yield Match(rows.name, owner.name, window, "slice")
 
 
-def proved(pool: Pool, views: Mapping[str, View], guesses: Iterable[Match], advance: Advance) -> Iterator[Match]:
+def proved(pool: Pool, views: Views, guesses: Iterable[Match], advance: Advance) -> Iterator[Match]:
     """The matches that the bytes prove, one for each name; `views` are the windows on the source."""
     listed = [guess for guess in guesses if views[guess.owner].is_contiguous]
     places = [guess.window.on(views[guess.owner].storage, _start(guess, views)) for guess in listed]
@@ -78,7 +78,7 @@ def proved(pool: Pool, views: Mapping[str, View], guesses: Iterable[Match], adva
             yield guess
 
 
-def _start(guess: Match, views: Mapping[str, View]) -> int:
+def _start(guess: Match, views: Views) -> int:
     return views[guess.owner].byte_start + guess.window.byte_start
 
 

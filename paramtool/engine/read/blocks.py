@@ -7,11 +7,13 @@ from itertools import product
 from math import isqrt, prod
 from typing import Protocol
 
+from paramtool.model.view import Shape
+
 BLOCK_NBYTES = 8 << 20
 """How many bytes of a tensor are held in memory at a time."""
 
 
-def blocks(shape: tuple[int, ...], max_elements: int) -> Iterator[tuple[slice, ...]]:
+def blocks(shape: Shape, max_elements: int) -> Iterator[tuple[slice, ...]]:
     """Boxes of at most `max_elements` elements that tile a shape; read in sequence they give row-major order.
 
     >>> list(blocks((2, 3), 3))
@@ -37,7 +39,7 @@ def blocks(shape: tuple[int, ...], max_elements: int) -> Iterator[tuple[slice, .
             yield (*outer, slice(start, min(start + step, shape[axis])), *inner)
 
 
-def tiles(shape: tuple[int, ...], axes: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
+def tiles(shape: Shape, axes: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
     """Boxes of at most `most` elements that tile a shape, about as long along one of two axes as along the other.
 
     >>> [tuple((at.start, at.stop) for at in box) for box in tiles((4, 3), (0, 1), 4)]
@@ -65,7 +67,7 @@ class Strided(Protocol):
     def strides(self) -> tuple[int, ...]: ...
 
 
-def spread(windows: Sequence[Strided], shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
+def spread(windows: Sequence[Strided], shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:
     """Boxes of at most `most` elements that tile a shape, each of which all windows hold in long runs.
 
     These are rows, or tiles where the windows have different fastest axes.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.read.source import Source
 from paramtool.model.dtype import DType
-from paramtool.model.view import View
+from paramtool.model.view import Shape, View
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,7 @@ class NotFinite(NamedTuple):
         """Numbers that are not finite."""
         return self.nan + self.infinite
 
-    def place(self, shape: tuple[int, ...]) -> list[int]:
+    def place(self, shape: Shape) -> list[int]:
         """The index of the first.
 
         >>> NotFinite(1, 0, 5).place((2, 3))

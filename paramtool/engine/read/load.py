@@ -12,7 +12,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Compound, Value
 from paramtool.model.dtype import DType
-from paramtool.model.view import MAX_EXTENT, View, contiguous
+from paramtool.model.view import MAX_EXTENT, Shape, View, contiguous
 
 if TYPE_CHECKING:
     import numpy as np
@@ -169,7 +169,7 @@ def numpy_form(view: View) -> tuple[str, View]:
 def _packed(view: View, dtype: DType) -> View:
     from paramtool.model.dtype import DTYPES
 
-    shape: tuple[int, ...] = (view.nbytes,)
+    shape: Shape = (view.nbytes,)
     if view.shape and view.shape[-1] % dtype.block_elements == 0:
         shape = (*view.shape[:-1], dtype.nbytes(view.shape[-1]))
     return contiguous(view.storage, DTYPES["uint8"], shape, view.byte_start)

@@ -21,7 +21,7 @@ from paramtool.engine.write.casting import Counts, cast
 from paramtool.errors import LayoutError, PlanError, listed
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.tiling import within
-from paramtool.model.view import View
+from paramtool.model.view import Shape, View
 
 TILE = 1 << 18
 """How many elements are calculated at once: they and their sums stay in a processor's cache."""
@@ -191,7 +191,7 @@ def _pieces(target: Target, low: int, data: Any) -> Iterator[Piece]:
                 yield copy, place, out[(*part, ...)]  # an array, even of one element
 
 
-def _rows(copy: Copy, shape: tuple[int, ...]) -> Iterator[Box]:
+def _rows(copy: Copy, shape: Shape) -> Iterator[Box]:
     """A box of a copy in parts that are far from each other in its source, so that each is read in long runs."""
     strides = copy.terms[0][1].strides if copy.terms else copy.destination.strides
     axis = max(range(len(shape)), key=lambda k: (shape[k] > 1, strides[k]), default=0)
@@ -229,7 +229,7 @@ def total(terms: Sequence[tuple[int, View]], shift: float, box: Box, source: Sou
     return found
 
 
-def boxes(copy: Copy, shape: tuple[int, ...] | None = None) -> Iterator[Box]:
+def boxes(copy: Copy, shape: Shape | None = None) -> Iterator[Box]:
     """Boxes that tile a copy, or a part of it with the given shape: rows, or tiles where source and target have
     different fastest axes.
     """

@@ -15,9 +15,9 @@ from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import MAX_BLOCK_NBYTES, THREADS_NBYTES, Stream, same, squeezed
 from paramtool.engine.read.threads import CORES, threaded
 from paramtool.engine.write.arithmetic import bands
-from paramtool.model.checkpoint import PENDING, Compound, Entry, Value
+from paramtool.model.checkpoint import PENDING, Compound, Entries, Entry, Value
 from paramtool.model.plan import Target, resolved, whole
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 
 Advance = Callable[[int], None]
 
@@ -95,8 +95,8 @@ Sources = tuple[Source, Source]
 
 def by_name(
     sources: Sources,
-    found: Mapping[str, Entry],
-    expected: Mapping[str, Entry],
+    found: Entries,
+    expected: Entries,
     advance: Advance = lambda n: None,
     *,
     skip: Iterable[str] = (),
@@ -147,7 +147,7 @@ def by_name(
 
 def by_target(
     sources: Sources,
-    views: Mapping[str, View],
+    views: Views,
     targets: Iterable[Target],
     advance: Advance = lambda n: None,
     *,

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from paramtool.model.checkpoint import Module
 from paramtool.model.objects import Node, Opaque, TensorRef
 from paramtool.model.objects import Sequence as BsonArray
+from paramtool.model.view import Shapes
 
 NUMBERS = {
     "Core.Float16": "float16", "Core.Float32": "float32", "Core.Float64": "float64", "Core.Bool": "bool",
@@ -133,7 +134,7 @@ ACTIVATIONS = {"#tanh": "tanh", "#tanh_fast": "tanh", "#relu": "relu"}
 """{the type of a function, without its module: the activation}."""
 
 
-def cell(name: str, parts: Sequence[tuple[str, Node]], at: str, shapes: Mapping[str, tuple[int, ...]]) -> Module | None:
+def cell(name: str, parts: Sequence[tuple[str, Node]], at: str, shapes: Shapes) -> Module | None:
     """The recurrent network that a struct of Flux is, by its type and its fields; None if it is no cell.
 
     `Flux.state` makes named tuples of structs: their fields, and the shapes of the matrices, show which cell one was.

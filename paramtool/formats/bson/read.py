@@ -37,7 +37,7 @@ from paramtool.model.checkpoint import Checkpoint, Entry, Module, unescaped_name
 from paramtool.model.dtype import DTYPES
 from paramtool.model.objects import LEFT_OUT, MAX_DEPTH, Again, Key, Leaf, Node, Opaque, Sequence, TensorRef, word
 from paramtool.model.storage import ByteRange, Storage
-from paramtool.model.view import MAX_AXES, MAX_EXTENT, View
+from paramtool.model.view import MAX_AXES, MAX_EXTENT, Shape, View
 
 # --- The bytes of BSON as documents, rows and numbers.  Binary data stays where it is, as a range of the file --------
 #
@@ -362,7 +362,7 @@ class _JuliaWalk:
     """{array: its first place that is not below a dict whose keys are arrays}."""
     is_keyed: bool = False
     """Whether there is such a dict."""
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: dict[str, Shape] = field(default_factory=dict)
     modules: list[Module] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     functions: int = 0
@@ -471,7 +471,7 @@ class _JuliaWalk:
             return _types.COMPLEX.get(self._named(kind.params[0]).name, "")
         return _types.NUMBERS.get(kind.name, "")
 
-    def _tensor(self, path: Path, place: Binary, dtype: str, shape: tuple[int, ...]) -> TensorRef:
+    def _tensor(self, path: Path, place: Binary, dtype: str, shape: Shape) -> TensorRef:
         """A tensor at one of its places: column by column, as Julia stores arrays."""
         number = self.file.storages.setdefault(place, len(self.file.storages))
         strides = tuple(accumulate((1, *shape[:-1]), mul)) if shape else ()
@@ -766,6 +766,3 @@ _TAGS: Mapping[str, Callable[[_JuliaWalk, Document, Path], Node]] = {
     "ref": _JuliaWalk._module,
 }
 """{tag: its reader}.  BSON.jl takes a document with any other tag as a dict."""
-
-
-__all__ = ["NAME", "read"]

@@ -27,7 +27,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.paths import named_beside
 from paramtool.model.storage import SourceFile
-from paramtool.model.view import MAX_AXES
+from paramtool.model.view import MAX_AXES, Shape
 
 NAME = ".metadata"
 RECORD = "paramtool"
@@ -64,8 +64,8 @@ class SavedPiece:
 class SavedChunk:
     """A box of a tensor, and where it is."""
 
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
+    offsets: Shape
+    sizes: Shape
     piece: SavedPiece
 
 
@@ -74,7 +74,7 @@ class SavedTensor:
     """A tensor as it was before it was split among ranks."""
 
     dtype: DType
-    shape: tuple[int, ...]
+    shape: Shape
     chunks: tuple[SavedChunk, ...]
 
 
@@ -223,7 +223,7 @@ class _Judged:
         saved = SavedTensor(dtype, shape, tuple(whole))
         return None if len(whole) < len(found) else _unpacked(saved) if dtype.name == PAIRS else saved
 
-    def _chunk(self, name: str, shape: tuple[int, ...], value: object) -> SavedChunk | None:
+    def _chunk(self, name: str, shape: Shape, value: object) -> SavedChunk | None:
         fields = _fields(value, "ChunkStorageMetadata") or {}
         offsets, sizes = _sizes(fields.get("offsets")), _sizes(fields.get("sizes"))
         if offsets is None or sizes is None or not len(offsets) == len(sizes) == len(shape):
@@ -256,7 +256,7 @@ class _Judged:
 def _unpacked(saved: SavedTensor) -> SavedTensor:
     """torch counts pairs of float4 numbers; here they are counted one by one, on the last axis."""
 
-    def twice(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    def twice(sizes: Shape) -> tuple[int, ...]:
         return (*sizes[:-1], 2 * sizes[-1]) if sizes else sizes
 
     chunks = (replace(one, offsets=twice(one.offsets), sizes=twice(one.sizes)) for one in saved.chunks)
@@ -277,7 +277,7 @@ def _at(offset: tuple[int, ...] | None) -> str:
     return f" at {list(offset)}" if offset else ""
 
 
-def _sizes(value: object) -> tuple[int, ...] | None:
+def _sizes(value: object) -> Shape | None:
     """A torch.Size, a tuple or a list of sizes; None for anything else."""
     if isinstance(value, Instance) and value.path == "torch.Size":
         value = value.sequence

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Sequence as Sequence_
+from itertools import pairwise
+from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import FormatError, leading, plural, some
-from paramtool.formats.deepspeed.flat import Fragment, Fragments, Shape, aligned, numel_of, of_runs, of_slices
 from paramtool.formats.deepspeed.names import RankFiles
-from paramtool.formats.deepspeed.states import ModelStates, OptimizerStates, vector
-from paramtool.formats.deepspeed.values import Findings, child, is_none, whole
+from paramtool.formats.deepspeed.states import Findings, ModelStates, OptimizerStates, child, is_none, vector, whole
 from paramtool.grouping import grouped
 from paramtool.model.objects import Leaf, Node, tensor_names
 from paramtool.model.objects import Mapping as Tree
-from paramtool.model.view import View
+from paramtool.model.view import Shape, Shapes, View
 
 SAME = ("global_steps", "global_samples", "skipped_steps", "param_shapes", "frozen_param_shapes", "ds_version")
 """What all model states of one save have alike."""
@@ -133,9 +133,7 @@ class CheckedGroups(NamedTuple):
     notes: tuple[str, ...]
 
 
-def check_groups(
-    shapes: Sequence_[Mapping[str, Shape]], ranks: Sequence_[OptimizerStates], findings: Findings
-) -> CheckedGroups:
+def check_groups(shapes: Sequence_[Shapes], ranks: Sequence_[OptimizerStates], findings: Findings) -> CheckedGroups:
     """Where the elements of each parameter are; findings where the vectors of the ranks have other lengths."""
     found: dict[str, tuple[Fragment, ...]] = {}
     names = [name for group in shapes for name in group]
@@ -163,7 +161,7 @@ def check_groups(
 
 
 def _slices(
-    group: int, shapes: Mapping[str, Shape], ranks: Sequence_[OptimizerStates], findings: Findings
+    group: int, shapes: Shapes, ranks: Sequence_[OptimizerStates], findings: Findings
 ) -> dict[str, tuple[Fragment, ...]]:
     """The fragments of a group of stage 3; a finding where a vector has another length."""
     found = of_slices(group, shapes, len(ranks))
@@ -176,7 +174,7 @@ def _slices(
 
 
 def _runs(
-    group: int, shapes: Mapping[str, Shape], ranks: Sequence_[OptimizerStates], findings: Findings
+    group: int, shapes: Shapes, ranks: Sequence_[OptimizerStates], findings: Findings
 ) -> dict[str, tuple[Fragment, ...]]:
     """The fragments of a group of stages 1 and 2; a finding where a vector has another length."""
     paddings = ranks[0].aligned[group] if group < len(ranks[0].aligned) else ()
@@ -244,3 +242,87 @@ def _unmapped(ranks: Sequence_[OptimizerStates], findings: Findings) -> str:
         f"`param_slice_mappings` have the order without `{ROUND_ROBIN}`; the order of `param_shapes` is read, as by "
         "DeepSpeed's zero_to_fp32"
     )
+
+
+# --- Where the elements of each parameter are in the flat groups of the ranks -----------------------------------------
+#
+#     stages 1 and 2   one vector for each group, cut into one run for each rank       a a a b b | b b c c .
+#     stage 3          each parameter cut into equal slices, one for each rank         a a b b c | a . b b .
+#
+# A dot is padding: at the end of a vector; after a parameter that is aligned; after the last slice.
+#
+# Sources: `_zero2_merge_trainable_params` and `zero3_partitioned_param_info` in deepspeed/utils/zero_to_fp32.py (0.19).
+
+
+ALIGNED = 2
+"""The vector of a group is as long as a multiple of this and the number of ranks (`nccl_start_alignment_factor` in
+runtime/zero/stage_1_and_2.py)."""
+
+
+class Fragment(NamedTuple):
+    """Some elements of a parameter, one after the other, in a flat group of a rank."""
+
+    rank: int
+    group: int
+    start: int
+    """In elements of the flat group."""
+    numel: int
+
+
+Fragments = Mapping[str, tuple[Fragment, ...]]
+"""{parameter: where its elements are, in row-major order}"""
+
+
+def numel_of(shapes: Shapes, paddings: Sequence[int] = ()) -> int:
+    """The elements of a group, with the padding between its parameters."""
+    return sum(map(prod, shapes.values())) + sum(paddings)
+
+
+def of_runs(group: int, shapes: Shapes, paddings: Sequence[int], run: int) -> dict[str, tuple[Fragment, ...]]:
+    """The fragments of stages 1 and 2, where each rank has `run` elements of the vector of a group.
+
+    `paddings` has the padding after each parameter; it is empty where there is none.
+
+    >>> of_runs(0, {"a": (3,), "b": (2, 2)}, (), 5)["b"]
+    (Fragment(rank=0, group=0, start=3, numel=2), Fragment(rank=1, group=0, start=0, numel=2))
+    """
+    found: dict[str, tuple[Fragment, ...]] = {}
+    at = 0
+    for k, (name, shape) in enumerate(shapes.items()):
+        stop = at + prod(shape)
+        cuts = [at, *range(at - at % run + run, stop, run), stop] if run and stop > at else [at]
+        found[name] = tuple(Fragment(low // run, group, low % run, high - low) for low, high in pairwise(cuts))
+        at = stop + (paddings[k] if paddings else 0)
+    return found
+
+
+def of_slices(group: int, shapes: Shapes, world: int) -> dict[str, tuple[Fragment, ...]]:
+    """The fragments of stage 3, where each of `world` ranks has a slice of each parameter.
+
+    >>> of_slices(0, {"a": (3,), "b": (2, 2)}, 2)["a"]
+    (Fragment(rank=0, group=0, start=0, numel=2), Fragment(rank=1, group=0, start=0, numel=1))
+    """
+    found: dict[str, tuple[Fragment, ...]] = {}
+    at = 0
+    for name, shape in shapes.items():
+        numel = prod(shape)
+        width = slice_numel(shape, world)
+        held = [(rank, min(width, numel - rank * width)) for rank in range(world)]
+        found[name] = tuple(Fragment(rank, group, at, count) for rank, count in held if count > 0)
+        at += width
+    return found
+
+
+def slice_numel(shape: Shape, world: int) -> int:
+    """The elements of a slice of stage 3, with its padding.
+
+    >>> slice_numel((3,), 2), slice_numel((), 2)
+    (2, 1)
+    """
+    return -(-prod(shape) // world)
+
+
+def aligned(numel: int, world: int) -> int:
+    """The length of the vector of a group, with the padding at its end."""
+    unit = ALIGNED * world
+    return -(-numel // unit) * unit

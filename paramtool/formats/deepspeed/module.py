@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.errors import plural, some
-from paramtool.formats.deepspeed.flat import of_slices
+from paramtool.formats.deepspeed.agree import of_slices
 from paramtool.formats.deepspeed.joined import piece
-from paramtool.formats.deepspeed.states import ModelStates
-from paramtool.formats.deepspeed.values import Findings
+from paramtool.formats.deepspeed.states import Findings, ModelStates
 from paramtool.formats.joined import FolderTensors
 from paramtool.formats.torch.shared_params import PARTITIONED, holder
 from paramtool.model.checkpoint import Link

@@ -15,10 +15,9 @@ from collections.abc import Sequence as Sequence_
 from dataclasses import replace
 
 from paramtool.errors import plural
-from paramtool.formats.deepspeed.flat import Fragments, Shape
+from paramtool.formats.deepspeed.agree import Fragments
 from paramtool.formats.deepspeed.joined import piece
-from paramtool.formats.deepspeed.states import OPTIMIZER, OptimizerStates, vector
-from paramtool.formats.deepspeed.values import Findings, child, tensor, wholes
+from paramtool.formats.deepspeed.states import OPTIMIZER, Findings, OptimizerStates, child, tensor, vector, wholes
 from paramtool.formats.joined import FolderTensors
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
@@ -35,7 +34,7 @@ from paramtool.model.objects import (
     tensor_names,
 )
 from paramtool.model.storage import ByteRange
-from paramtool.model.view import View
+from paramtool.model.view import Shape, Shapes, View
 
 AT = "optimizer"
 """Where the tree is in the checkpoint."""
@@ -49,7 +48,7 @@ State = Map[str, Map[str, Node]]
 class FlatGroups:
     """The parameters of each flat group, and the states of all ranks."""
 
-    shapes: Sequence_[Map[str, Shape]]
+    shapes: Sequence_[Shapes]
     fragments: Fragments
     ranks: Sequence_[OptimizerStates]
 

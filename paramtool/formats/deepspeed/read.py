@@ -22,13 +22,14 @@ from paramtool.formats.deepspeed.joined import checkpoint, last_mark, with_child
 from paramtool.formats.deepspeed.names import RankFiles
 from paramtool.formats.deepspeed.optimizer import AT, MASTERS, FlatGroups
 from paramtool.formats.deepspeed.states import (
+    Findings,
     ModelStates,
     OptimizerStates,
+    child,
     model_states,
     optimizer_states,
     read_file,
 )
-from paramtool.formats.deepspeed.values import Findings, child
 from paramtool.formats.files import is_folder
 from paramtool.formats.joined import FolderTensors
 from paramtool.model.checkpoint import Checkpoint, Unknown

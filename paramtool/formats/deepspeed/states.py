@@ -14,27 +14,16 @@ runtime/bf16_optimizer.py (which has no `zero_stage`), and `_rigid_state_dict` i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Mapping as Map
 from math import prod
 
-from paramtool.errors import FormatError
-from paramtool.formats.deepspeed.flat import Shape
-from paramtool.formats.deepspeed.values import (
-    MAX_NUMEL,
-    Findings,
-    child,
-    is_none,
-    items,
-    pairs,
-    tensor,
-    whole,
-    wholes,
-)
+from paramtool.errors import Defects, FormatError
 from paramtool.formats.torch import read as torch_read
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Unknown
-from paramtool.model.objects import Key, Leaf, Mapping, Node
-from paramtool.model.view import MAX_AXES, View
+from paramtool.model.objects import Key, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, word
+from paramtool.model.view import MAX_AXES, Shape, Shapes, View, Views
 
 OPTIMIZER = "optimizer_state_dict"
 BASES = ("base_optimizer_state", OPTIMIZER)
@@ -53,9 +42,9 @@ class ModelStates:
     file: Checkpoint
     module: Map[str, str]
     """{name in the module: its tensor's name in the file}, in the order of the file."""
-    shapes: tuple[Map[str, Shape], ...]
+    shapes: tuple[Shapes, ...]
     """`param_shapes`: of each group, in the order in which they are in the flat group."""
-    frozen: Map[str, Shape]
+    frozen: Shapes
     fragments: Map[str, str]
     """{frozen parameter: the tensor with its slice}, of stages 2 and 3."""
     shared: Map[str, str]
@@ -185,7 +174,7 @@ def _states(base: Node, count: int) -> tuple[Map[str, Node], ...]:
     return tuple(dict(pairs(one)) for one in items(base))
 
 
-def vector(views: Map[str, View], node: Node | None) -> View | None:
+def vector(views: Views, node: Node | None) -> View | None:
     """The view of a vector without gaps; None for anything else."""
     view = views.get(tensor(node))
     return view if view is not None and len(view.shape) == 1 and view.is_contiguous else None
@@ -200,3 +189,77 @@ def _addresses(node: Node) -> dict[str, tuple[int, int]]:
         if start is not None and numel is not None:
             found[key] = start, numel
     return found
+
+
+# --- Plain values in the tree of a file of DeepSpeed, and the defects of a folder, gathered ---------------------------
+
+
+MAX_NUMEL = 1 << 60
+"""More elements than any file has."""
+
+
+class Findings:
+    """What is wrong with a folder, a line each."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.lines: list[str] = []
+
+    def add(self, line: str) -> None:
+        """One more, once."""
+        if line not in self.lines:
+            self.lines.append(line)
+
+    def refuse(self, hint: str) -> None:
+        """Defects if there is any."""
+        if self.lines:
+            raise Defects(self.folder, self.lines, hint)
+
+
+def child(node: Node | None, *keys: Key) -> Node | None:
+    """What is under some keys, one inside the other; None where a key is missing."""
+    for key in keys:
+        if not isinstance(node, Mapping):
+            return None
+        node = next((value for name, value in node.items if name == key), None)
+    return node
+
+
+def items(node: Node | None) -> tuple[Node, ...]:
+    """The items of a list or tuple; of anything else none."""
+    return node.items if isinstance(node, Sequence) else ()
+
+
+def pairs(node: Node | None) -> Iterator[tuple[str, Node]]:
+    """The items of a mapping, with their keys as strings."""
+    if isinstance(node, Mapping):
+        yield from ((word(key), value) for key, value in node.items)
+
+
+def is_none(node: Node | None) -> bool:
+    """Whether there is nothing, or None."""
+    return node is None or node == Leaf(None)
+
+
+def whole(node: Node | None) -> int | None:
+    """A whole number, also of an enum; None for anything else."""
+    if isinstance(node, Opaque):
+        found = items(child(Mapping("dict", node.parts), "args"))
+        node = found[0] if len(found) == 1 else None
+    value = node.value if isinstance(node, Leaf) else None
+    return value if type(value) is int and 0 <= value < MAX_NUMEL else None
+
+
+def wholes(node: Node | None) -> tuple[int, ...] | None:
+    """A list of whole numbers; None for anything else."""
+    found = [whole(item) for item in items(node)]
+    if not isinstance(node, Sequence) or None in found:
+        return None
+    return tuple(number for number in found if number is not None)
+
+
+def tensor(node: Node | None) -> str:
+    """The name of a tensor, also of one with attributes; empty for anything else."""
+    if isinstance(node, Opaque):
+        node = child(Mapping("dict", node.parts), "data")
+    return node.name if isinstance(node, TensorRef) else ""

@@ -21,19 +21,28 @@ from math import prod
 from paramtool.errors import plural, some
 from paramtool.formats.deepspeed import module, names, optimizer
 from paramtool.formats.deepspeed.agree import check_models
-from paramtool.formats.deepspeed.flat import Shape
 from paramtool.formats.deepspeed.joined import checkpoint, last_mark, with_child
 from paramtool.formats.deepspeed.optimizer import AT, GROUPS, MASTERS
 from paramtool.formats.deepspeed.read import producer
-from paramtool.formats.deepspeed.states import LAYOUT, OPTIMIZER, ModelStates, model_states, read_file
-from paramtool.formats.deepspeed.values import Findings, child, pairs, tensor, whole
+from paramtool.formats.deepspeed.states import (
+    LAYOUT,
+    OPTIMIZER,
+    Findings,
+    ModelStates,
+    child,
+    model_states,
+    pairs,
+    read_file,
+    tensor,
+    whole,
+)
 from paramtool.formats.files import is_folder, open_source
 from paramtool.formats.joined import FolderTensors
 from paramtool.model.checkpoint import Checkpoint, Unknown
 from paramtool.model.objects import Leaf, Node, TensorRef
 from paramtool.model.objects import Mapping as Tree
 from paramtool.model.storage import SourceFile
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import Shape, View, contiguous
 
 SUFFIX = ".pt"
 WEIGHT = "fp32"

@@ -21,7 +21,7 @@ from paramtool.formats.folder.weight_names import STEMS, Weights
 from paramtool.formats.joined import FolderTensors
 from paramtool.model.checkpoint import SHARDED, Checkpoint, Compound, Entry, ShardPiece, Value
 from paramtool.model.dtype import DTYPES, DType
-from paramtool.model.view import View
+from paramtool.model.view import Shape, View
 
 _NUMBER = re.compile(r"(?i)(.*rank\D?)(\d+)(.*)|(.*?)(\d+)(\D*)")
 _RANK_IN_STEM = re.compile(r"(?i)[_.-]*(world_?size_?\d+)?[_.-]*rank\D?\d+")
@@ -140,7 +140,7 @@ def _differing(held: list[tuple[Checkpoint, Value]], files: dict[str, Checkpoint
 def _together(joined: FolderTensors, held: list[tuple[Checkpoint, Value]]) -> View | str:
     """A tensor of its parts, or why they do not make it: each element once, or as a copy that another rank has."""
     boxes: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[Checkpoint, View]] = {}
-    shapes: set[tuple[int, ...]] = set()
+    shapes: set[Shape] = set()
     dtypes: set[DType] = set()
     for checkpoint, value in held:
         if not isinstance(value, Compound):

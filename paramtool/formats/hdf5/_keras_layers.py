@@ -19,7 +19,7 @@ from typing import Any
 
 from paramtool.formats.hdf5.keras_config import STACK, KerasConfig, Layer, cells_of, class_of, placed, snake_case
 from paramtool.model import conventions
-from paramtool.model.checkpoint import Entry, LayerPart, Module
+from paramtool.model.checkpoint import Entries, LayerPart, Module
 from paramtool.model.images import (
     CHANNEL,
     FIRST,
@@ -34,7 +34,7 @@ from paramtool.model.images import (
     image,
     moved,
 )
-from paramtool.model.view import View
+from paramtool.model.view import Shape, View
 
 CLASSES = {
     "Dense": "dense",
@@ -59,7 +59,7 @@ FLAGS = {"gamma": "scale", "beta": "center"}
 
 
 def parts(
-    entries: Mapping[str, Entry], config: KerasConfig, titles: Mapping[str, str], modules: Sequence[Module]
+    entries: Entries, config: KerasConfig, titles: Mapping[str, str], modules: Sequence[Module]
 ) -> dict[str, LayerPart]:
     """What the file says of each tensor; `titles` are the users' names of groups."""
     found: dict[str, LayerPart] = {}
@@ -134,7 +134,7 @@ def _kind(
     is_vars: bool,
     is_said: bool,
     own: Sequence[str],
-    shapes: Sequence[tuple[int, ...]],
+    shapes: Sequence[Shape],
 ) -> str:
     """The kind of the layer in a group; empty if nothing shows it."""
     if layer is not None:
@@ -147,7 +147,7 @@ def _kind(
     return next(iter(_kinds(word, set(own), shapes)), "")
 
 
-def _kinds(word: str, own: set[str], shapes: Sequence[tuple[int, ...]]) -> Iterator[str]:
+def _kinds(word: str, own: set[str], shapes: Sequence[Shape]) -> Iterator[str]:
     """The kind that names of tensors show."""
     if "embeddings" in own:
         yield "embedding"

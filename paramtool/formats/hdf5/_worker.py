@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 
 from paramtool.formats.sandbox import REFUSALS
 from paramtool.model.dtype import DTYPES
+from paramtool.model.view import Shape
 
 
 @contextmanager
@@ -108,9 +109,7 @@ def _elements(dataset: Any, part_nbytes: int) -> Iterator[bytes]:
         yield little[box].tobytes()
 
 
-def boxes(
-    shape: tuple[int, ...], chunks: tuple[int, ...] | None, max_elements: int
-) -> Iterator[tuple[int | slice, ...]]:
+def boxes(shape: Shape, chunks: tuple[int, ...] | None, max_elements: int) -> Iterator[tuple[int | slice, ...]]:
     """Boxes of at most `max_elements` elements that tile a shape, row by row, ending with the chunks where they can.
 
     A chunk is decoded for each box that it meets, so boxes are as high as whole chunks.

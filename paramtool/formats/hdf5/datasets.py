@@ -30,7 +30,7 @@ from paramtool.formats import sandbox
 from paramtool.model.checkpoint import Unreadable, Value
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Backing, ByteRange, Encoded, Inline, Storage
-from paramtool.model.view import MAX_EXTENT, contiguous
+from paramtool.model.view import MAX_EXTENT, Shape, contiguous
 
 STEP = "hdf5:"
 """A decoding step: `hdf5:PATH` is the dataset at PATH of the HDF5 file that the range holds."""
@@ -83,7 +83,7 @@ class Dataset:
     """A dataset."""
 
     address: int
-    shape: tuple[int, ...] | None
+    shape: Shape | None
     """None for HDF5's null space, which holds nothing and has no shape."""
     type: str
     """The element type; empty if paramtool does not have it."""

@@ -9,12 +9,13 @@ Source: keras 3.15.1, optimizers/base_optimizer.py (`add_variable_from_reference
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from paramtool.errors import some
 from paramtool.formats.hdf5.keras_optimizer import KINDS, OF_CLASS, TRAJECTORIES, said, settings
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Group, OptimizerState, Slot, StateEntry
+from paramtool.model.view import Shapes
 
 FORM = "keras-h5"
 AT = "optimizer_weights"
@@ -26,7 +27,7 @@ _OLD_SLOTS = {
 """{slot of tf.keras before 2.11: its name in Keras 3} (tf_keras, optimizers/legacy)."""
 
 
-def states(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[OptimizerState]:
+def states(checkpoint: Checkpoint, shapes: Shapes) -> Iterator[OptimizerState]:
     """The optimizer of an `.h5` of Keras, whose variables have the names of the model's."""
     prefix = f"{AT}/"
     names = [name for name in checkpoint.entries if name.startswith(prefix)]

@@ -25,6 +25,7 @@ from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf
 from paramtool.model.optimizer import Group, NumberedSlots, OptimizerState, Slot, SlotKind, StateEntry
+from paramtool.model.view import Shape, Shapes
 
 FORM = "keras"
 AT = "optimizer"
@@ -97,7 +98,7 @@ class Variables(NamedTuple):
         return many // each if many >= 0 and many % each == 0 else None
 
 
-def states(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[OptimizerState]:
+def states(checkpoint: Checkpoint, shapes: Shapes) -> Iterator[OptimizerState]:
     """The optimizer of a file of Keras; `shapes` are those of its tensors."""
     names = listed(checkpoint)
     if names:
@@ -116,7 +117,7 @@ def listed(checkpoint: Checkpoint, inside: str = _VARS) -> list[str]:
     return order if all(order) else []
 
 
-def variables(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]) -> Variables | str:
+def variables(checkpoint: Checkpoint, shapes: Shapes) -> Variables | str:
     """What the variables of an optimizer are, or why that is not known."""
     found = [shapes.get(name) for name in listed(checkpoint)]
     config = said(checkpoint.metadata)
@@ -142,7 +143,7 @@ def _unnamed(one: Variables) -> Variables:
     return one._replace(blocks=tuple(tuple(next(words) for _ in block) for block in one.blocks))
 
 
-def _has_variables(one: Variables, shapes: Sequence[tuple[int, ...] | None], model: Counter[tuple[int, ...]]) -> bool:
+def _has_variables(one: Variables, shapes: Sequence[Shape | None], model: Counter[tuple[int, ...]]) -> bool:
     """Whether a model has as many tensors of each shape as the optimizer has variables for."""
     if "r" in {slot for block in one.blocks for slot in block}:
         return True
@@ -151,7 +152,7 @@ def _has_variables(one: Variables, shapes: Sequence[tuple[int, ...] | None], mod
     return all(shape is not None and many <= model[shape] for shape, many in held.items())
 
 
-def _fits(one: Variables, shapes: Sequence[tuple[int, ...] | None]) -> bool:
+def _fits(one: Variables, shapes: Sequence[Shape | None]) -> bool:
     """Whether single numbers are where they should be, and all slots of a variable have one shape."""
     count = one.counted(len(shapes))
     if count is None or any(shape != () for shape in (*shapes[: one.head], *shapes[len(shapes) - one.tail :])):
@@ -213,9 +214,7 @@ def _possible(name: str, inner: str = "") -> Iterator[Variables]:
                 yield from (_of_row(row, given, is_schedule) for is_schedule in (False, True))
 
 
-def _state(
-    checkpoint: Checkpoint, names: Sequence[str], found: Variables, shapes: Mapping[str, tuple[int, ...]]
-) -> OptimizerState:
+def _state(checkpoint: Checkpoint, names: Sequence[str], found: Variables, shapes: Shapes) -> OptimizerState:
     """The optimizer; what a LossScaleOptimizer has twice is two slots."""
     lists = [NumberedSlots(f"{AT}/{_VARS}/", tuple(names), found.head, found.blocks, found.tail)]
     refused = ""

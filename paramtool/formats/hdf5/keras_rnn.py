@@ -27,8 +27,8 @@ from paramtool.errors import some
 from paramtool.formats.hdf5.keras_config import BACKWARD, KerasConfig, Layer
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.checkpoint import Entry, Module
-from paramtool.model.view import View
+from paramtool.model.checkpoint import Entries, Module
+from paramtool.model.view import Shape, View
 
 # --- The words of a spec for a recurrent layer in a Keras configuration, or why there are none -----------------------
 #
@@ -247,7 +247,7 @@ class KerasCell(NamedTuple):
 
     home: str
     names: Mapping[str, str]
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[Shape, ...]
     """Of kernel, recurrent kernel and bias; arrays of gates side by side."""
     is_vars: bool
 
@@ -257,7 +257,7 @@ class KerasCell(NamedTuple):
         return any(map(FIRST.fullmatch, self.names.values()))
 
 
-def modules(entries: Mapping[str, Entry], config: KerasConfig) -> tuple[list[Module], list[str]]:
+def modules(entries: Entries, config: KerasConfig) -> tuple[list[Module], list[str]]:
     """The recurrent layers, and notes on those of which not all is known."""
     cells = {cell.home: cell for cell in _cells(entries)}
     made: list[Module] = []
@@ -313,7 +313,7 @@ def _older(config: KerasConfig) -> str:
     return f"; in Keras {config.version} that of the gates is hard_sigmoid by default"
 
 
-def _cells(entries: Mapping[str, Entry]) -> Iterator[KerasCell]:
+def _cells(entries: Entries) -> Iterator[KerasCell]:
     """Groups of weights that are called as those of a recurrent layer."""
     groups: dict[tuple[str, bool], dict[str, str]] = {}
     for name, entry in entries.items():
@@ -378,7 +378,7 @@ def _pairs(cells: Mapping[str, KerasCell]) -> Iterator[tuple[str, tuple[KerasCel
             yield home, (cell,)
 
 
-def shapes_prove(shapes: tuple[tuple[int, ...], ...]) -> Proven | None:
+def shapes_prove(shapes: tuple[Shape, ...]) -> Proven | None:
     """The facts that kernel, recurrent kernel and bias show; None if they are not a recurrent layer's.
 
     >>> shapes_prove(((3, 16), (4, 16), (32,)))

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from paramtool.formats.hdf5.keras_config import BACKWARD, FORWARD, KerasConfig, Layer, snake_case
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import OptimizerState, Order, Parameter, StateEntry
-from paramtool.model.view import View
+from paramtool.model.view import Shape, Shapes, View
 
 SECTION = "layers"
 _INSIDE = {
@@ -46,12 +46,12 @@ _MOST = 200_000
 
 class _Variable(NamedTuple):
     name: str
-    shape: tuple[int, ...]
+    shape: Shape
     group: str
     number: int
 
 
-def order(checkpoint: Checkpoint, state: OptimizerState, shapes: Mapping[str, tuple[int, ...]]) -> Order | None:
+def order(checkpoint: Checkpoint, state: OptimizerState, shapes: Shapes) -> Order | None:
     """The variables that the optimizer of a file of Keras has, in order; None where no order is known."""
     entries = {
         n: e.value.shape for n, e in checkpoint.entries.items() if isinstance(e.value, View) and e.role != "optimizer"
@@ -94,7 +94,7 @@ def order(checkpoint: Checkpoint, state: OptimizerState, shapes: Mapping[str, tu
     return _order(listed, "the numbers of its layers, of which one order fits the shapes")
 
 
-def names_in_order(shapes: Mapping[str, tuple[int, ...]], metadata: Mapping[str, str], count: int) -> list[str]:
+def names_in_order(shapes: Shapes, metadata: Mapping[str, str], count: int) -> list[str]:
     """The variables that Keras trains of a model with these tensors, in its order; none where that is not known.
 
     `count` is how many the optimizer has.
@@ -104,7 +104,7 @@ def names_in_order(shapes: Mapping[str, tuple[int, ...]], metadata: Mapping[str,
     return [f"{SECTION}/{one.name}" for one in known.parameters] if known else []
 
 
-def _variables(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[_Variable]:
+def _variables(shapes: Shapes) -> Iterator[_Variable]:
     for name, shape in shapes.items():
         match = _VARS.fullmatch(name)
         if match and name.startswith(f"{SECTION}/"):
@@ -185,7 +185,7 @@ def _may_be_trained(one: _Variable, layer: Layer) -> bool:
 # By the numbers of the groups
 
 
-def _shape(entry: StateEntry, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
+def _shape(entry: StateEntry, shapes: Shapes) -> Shape | None:
     """The shape of the variable of an entry."""
     kept = (slot.tensor for slot in entry.slots if slot.is_whole)
     return next((shapes[name] for name in kept if name in shapes), None)

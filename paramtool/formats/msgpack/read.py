@@ -30,7 +30,7 @@ from paramtool.model.checkpoint import Checkpoint, Entry, Section, Unreadable, V
 from paramtool.model.dtype import DTYPES
 from paramtool.model.objects import EMPTY, LEFT_OUT, Leaf, Mapping, Node, Opaque, Sequence, TensorRef
 from paramtool.model.storage import ByteRange, Encoded, SourceFile, Storage
-from paramtool.model.view import MAX_AXES, MAX_EXTENT, View, contiguous
+from paramtool.model.view import MAX_AXES, MAX_EXTENT, Shape, View, contiguous
 
 NAME = "msgpack"
 SEPARATOR = "/"
@@ -95,7 +95,7 @@ class _PackedArray(NamedTuple):
     """An array as it is packed: where its bytes are."""
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape
     start: int
     stop: int
 
@@ -379,6 +379,3 @@ def _numbered(node: Node | None) -> list[Node]:
 
 def _left_out(what: str) -> Node:
     return Opaque(LEFT_OUT, (("what", Leaf(what)),))
-
-
-__all__ = ["NAME", "read"]

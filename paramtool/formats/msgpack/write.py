@@ -24,7 +24,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.nested import SEPARATOR, leaves, nested
 from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, TensorRef, content_of, map_children
 from paramtool.model.plan import Plan, Target
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import Shape, View, contiguous
 
 NAME = "msgpack"
 """What the reader calls such a file."""
@@ -205,7 +205,7 @@ def _pieces(target: Target) -> Iterator[Target]:
         yield Target(target.name, target.dtype, part, (replace(copy, destination=destination, terms=cut),))
 
 
-def _rows(view: View, start: int, shape: tuple[int, ...]) -> View:
+def _rows(view: View, start: int, shape: Shape) -> View:
     return replace(view, offset=view.offset + start * view.strides[0], shape=shape)
 
 

@@ -25,7 +25,7 @@ from typing import BinaryIO
 from paramtool.model.checkpoint import Compound, NoData, Value
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.storage import ByteRange, SourceFile, Storage
-from paramtool.model.view import MAX_AXES, View, contiguous
+from paramtool.model.view import MAX_AXES, Shape, View, contiguous
 
 U32, I64, I32 = Struct("<I"), Struct("<q"), Struct("<i")
 DEVICE = Struct("<ii")
@@ -78,12 +78,12 @@ class NdArrayReader:
             return NOTHING
         return self.sparse(kind, stored or (), shape) if kind else self.dense(shape)
 
-    def dense(self, shape: tuple[int, ...]) -> View:
+    def dense(self, shape: Shape) -> View:
         """Device, type and data of a dense array."""
         self.device()
         return self.data(self.dtype(), shape)
 
-    def sparse(self, kind: int, stored: tuple[int, ...], shape: tuple[int, ...]) -> Compound:
+    def sparse(self, kind: int, stored: tuple[int, ...], shape: Shape) -> Compound:
         """The rest of a sparse array: values of the stored shape, and the arrays that say where they belong."""
         self.device()
         dtype = self.dtype()
@@ -101,7 +101,7 @@ class NdArrayReader:
         parts |= {label: self.data(*heads[label]) for label in labels}
         return Compound(KINDS[kind], parts, {"shape": shape})
 
-    def shape(self, may_be_unknown: bool = False) -> tuple[int, ...] | None:
+    def shape(self, may_be_unknown: bool = False) -> Shape | None:
         """i32 ndim and i64 sizes; None if any of them is -1, which means that the shape is unknown."""
         (ndim,) = self.take(I32)
         if may_be_unknown and ndim == -1:
@@ -129,7 +129,7 @@ class NdArrayReader:
             raise ValueError(f"found the unknown element type {flag}; expected 0 to {len(TYPE_FLAGS) - 1}")
         return DTYPES[TYPE_FLAGS[flag]]
 
-    def data(self, dtype: DType, shape: tuple[int, ...]) -> View:
+    def data(self, dtype: DType, shape: Shape) -> View:
         """A view of the bytes that follow, which are skipped."""
         nbytes = dtype.nbytes(prod(shape))
         if nbytes > self.left:

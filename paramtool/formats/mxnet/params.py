@@ -15,6 +15,7 @@ mshadow/base.h (TypeFlag); bytes of MXNet 1.9.1 and 2.0.0b1.
 
 from __future__ import annotations
 
+from collections import Counter
 from struct import Struct
 
 from paramtool.errors import Defects, FormatError, UnsafeError, plural
@@ -92,15 +93,10 @@ class ParamsReader(NdArrayReader):
             raise FormatError(f"{path}: the names, at byte {start}: {error}") from None
         if self.left:
             raise FormatError(f"{path}: {self.left} bytes follow the names; expected the end of the file")
-        if len(set(names)) < len(names):
+        if twice := [(name, many) for name, many in Counter(names).items() if many > 1]:
             # A line for each duplicate name; MXNet's reader takes the last array of that name.
-            counts: dict[str, int] = {}
-            for name in names:
-                counts[name] = counts.get(name, 0) + 1
-            twice = ((name, count) for name, count in counts.items() if count > 1)
-            raise Defects(
-                path, [f"{name!r:.200}: appears {count} times; expected each name once" for name, count in twice]
-            )
+            lines = [f"{name!r:.200}: appears {many} times; expected each name once" for name, many in twice]
+            raise Defects(path, lines)
         return names or [str(number) for number in range(count)]
 
     def name(self) -> str:
@@ -114,6 +110,3 @@ class ParamsReader(NdArrayReader):
             return raw.decode()
         except UnicodeDecodeError:
             raise ValueError(f"{raw!r:.100} at byte {self.at - nbytes} is not UTF-8") from None
-
-
-__all__ = ["NAME", "read"]

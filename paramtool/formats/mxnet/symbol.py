@@ -25,7 +25,7 @@ from paramtool.formats import object_tree, strict_json
 from paramtool.formats.files import open_source
 from paramtool.model import conventions
 from paramtool.model.checkpoint import LayerPart, Module
-from paramtool.model.view import View
+from paramtool.model.view import Views
 
 MAX_NBYTES = 64 << 20
 MAX_NETWORKS, MAX_STEPS = 1000, 10_000
@@ -50,7 +50,7 @@ def role(name: str) -> str:
     return object_tree.leaf_role(name.removeprefix("arg:"), "model")
 
 
-def describe(path: str, views: Mapping[str, View]) -> tuple[tuple[Module, ...], dict[str, LayerPart], tuple[str, ...]]:
+def describe(path: str, views: Views) -> tuple[tuple[Module, ...], dict[str, LayerPart], tuple[str, ...]]:
     """The recurrent networks in the symbol file of `path`, whose tensors are `views`, its other layers, and notes."""
     stem = os.path.splitext(path)[0]  # `X-0001.params` or `X.params` (python/mxnet/model.py, save_checkpoint)
     places = [f"{prefix}-symbol.json" for prefix in (stem, re.sub(r"-\d+$", "", stem))]
@@ -86,7 +86,7 @@ LAYERS = {
 """{operator: its kind in `model.conventions`}; its inputs follow each other as the tensors of a row there."""
 
 
-def _parts(nodes: list[Any], views: Mapping[str, View]) -> Iterator[tuple[str, LayerPart]]:
+def _parts(nodes: list[Any], views: Views) -> Iterator[tuple[str, LayerPart]]:
     """(tensor, what it is) of nodes that are not recurrent; one whose inputs cannot be traced is left out."""
     for node in nodes:
         kind = LAYERS.get(str(node.get("op")), "") if isinstance(node, dict) else ""
@@ -141,7 +141,7 @@ def _whole(attrs: Mapping[str, str], name: str) -> int:
     return int(attrs[name])
 
 
-def _module(node: Mapping[str, Any], nodes: list[Any], views: Mapping[str, View], label: str) -> Module:
+def _module(node: Mapping[str, Any], nodes: list[Any], views: Views, label: str) -> Module:
     """An RNN node with the tensors that it reads; ValueError if it is no network, or the file does not have them."""
     attrs = _attributes(node)
     mode = attrs.get("mode", "")
@@ -226,7 +226,7 @@ class _SymbolPlace(NamedTuple):
     """{the layout's own name: the name in the file}"""
 
 
-def _place(variables: list[str], views: Mapping[str, View], gate: str) -> _SymbolPlace:
+def _place(variables: list[str], views: Views, gate: str) -> _SymbolPlace:
     """The layout of a network and its tensors; ValueError if the file does not have them."""
     ends = [PART.search(name) for name in variables]
     bases = {name[: end.start()] if end else "" for name, end in zip(variables, ends, strict=True)}
@@ -240,7 +240,7 @@ def _place(variables: list[str], views: Mapping[str, View], gate: str) -> _Symbo
     raise ValueError(f"it reads {names!r}, which the file does not have, or not in a known layout")
 
 
-def _flat(variable: str, prefix: str, views: Mapping[str, View], gate: str) -> _SymbolPlace | None:
+def _flat(variable: str, prefix: str, views: Views, gate: str) -> _SymbolPlace | None:
     """The place of a flat vector, or of the tensors that the file has instead of it.
 
     mx.rnn.save_rnn_checkpoint writes an array for each gate, although the symbol reads the vector.

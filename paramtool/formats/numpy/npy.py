@@ -22,7 +22,7 @@ from paramtool.errors import plural
 from paramtool.formats import sniff
 from paramtool.model.checkpoint import Compound
 from paramtool.model.dtype import DTYPES, DType
-from paramtool.model.view import MAX_EXTENT, View
+from paramtool.model.view import MAX_EXTENT, Shape, View
 
 if TYPE_CHECKING:
     from paramtool.formats.files import Buffer
@@ -52,7 +52,7 @@ class Header(NamedTuple):
     descr: object
     """The element type as NumPy writes it."""
     fortran_order: bool
-    shape: tuple[int, ...]
+    shape: Shape
 
 
 def header_nbytes(first: bytes) -> int:
@@ -185,7 +185,7 @@ def value(found: Header, storage: int, nbytes: int) -> tuple[View | Compound, El
     return Compound(f"NumPy {found.descr!s:.100}", {"bytes": data}, {"descr": found.descr}), kind
 
 
-def _strides(found: Header, step: int) -> tuple[int, ...]:
+def _strides(found: Header, step: int) -> Shape:
     """Strides in elements: the last axis is the fastest, in Fortran order the first."""
     strides = []
     for size in found.shape if found.fortran_order else reversed(found.shape):

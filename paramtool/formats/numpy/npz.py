@@ -197,6 +197,3 @@ def _backing(path: str, member: zip_directory.Member, header: bytes, swap: int) 
     crc32 = None if member.crc32 is None or not data else crc32_of_rest(member.crc32, header, data)
     start = member.byte_start + len(header)
     return Encoded(ByteRange(path, start, stop), swaps, crc32) if swaps else ByteRange(path, start, stop, crc32)
-
-
-__all__ = ["NAME", "read"]

@@ -28,6 +28,7 @@ from paramtool.grouping import grouped
 from paramtool.model import conventions
 from paramtool.model.checkpoint import LayerPart
 from paramtool.model.images import CHANNEL, FIRST, NOTHING, Flow, Image, beside, first, image, moved
+from paramtool.model.view import Shapes
 
 NORMS = {
     "BatchNormalization": ("batchnorm", ("", "scale", "shift", "mean", "variance")),
@@ -90,7 +91,7 @@ class Uses:
         inputs: Sequence[str],
         outputs: Sequence[str],
         *,
-        shapes: Mapping[str, tuple[int, ...]],
+        shapes: Shapes,
         numbers: Mapping[str, float],
         axes: Sequence[int],
     ) -> None:

@@ -16,6 +16,7 @@ from paramtool.errors import plural
 from paramtool.formats.protobuf import Message, Reader
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Module
+from paramtool.model.view import Shapes
 
 INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 """The inputs of an LSTM; GRU and RNN have the first six."""
@@ -87,7 +88,7 @@ class Node:
         return list(struct.unpack(f"<{len(data) // 4}f", data))
 
 
-def describe(node: Node, at: str, tensors: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> Module:
+def describe(node: Node, at: str, tensors: Mapping[str, str], shapes: Shapes) -> Module:
     """The module of a recurrent node; ValueError says what a spec cannot express, or what is inconsistent.
 
     `tensors` maps those of W, R, B and P that are stored to their names in the file; `shapes` has their shapes.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from paramtool.errors import PlanError, listed, plural
 from paramtool.formats.files import Contents, open_source
-from paramtool.formats.onnx import _encode, _layers, proto, write
+from paramtool.formats.onnx import _layers, proto, write
 from paramtool.formats.onnx.model import GraphWalk, walked
 from paramtool.formats.output import OutputFile, Segment
 from paramtool.formats.protobuf import BYTES, Reader, Span
@@ -53,7 +53,7 @@ def lay_out(model: Checkpoint, targets: Mapping[str, Target], name: str = "") ->
             backing = model.storages[int(views[own].storage)].backing
             if not isinstance(backing, ByteRange):
                 span = walk.places[own]
-                edits[span] = (*_others(walk.reader, span, DATA), _encode.opening(9, target.nbytes), target)
+                edits[span] = (*_others(walk.reader, span, DATA), write.opening(9, target.nbytes), target)
                 continue
             start = backing.start + views[own].byte_start
             place = start, start + target.nbytes
@@ -137,7 +137,7 @@ def _message(
                 yield ByteRange(reader.where, kept, at)
             mine = inside[first:k]
             new = edits[content] if mine == [content] else tuple(_message(reader, content, edits, mine))
-            yield from _encode.nested(number, new)
+            yield from write.nested(number, new)
             kept = content.stop
         at = content.stop
     if at > kept:
@@ -155,4 +155,4 @@ def _filled(path: str, segments: Iterable[Segment], fills: Mapping[tuple[int, in
             found += spliced(segment, mine)
         else:
             found.append(segment)
-    return _encode.joined(found)
+    return write.joined(found)

@@ -36,7 +36,7 @@ from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.images import FIRST, image
 from paramtool.model.paths import named_beside
 from paramtool.model.storage import ByteRange, Inline, SourceFile, Storage
-from paramtool.model.view import MAX_AXES, MAX_EXTENT, View, contiguous
+from paramtool.model.view import MAX_AXES, MAX_EXTENT, Shape, View, contiguous
 
 NAME = "onnx"
 MAX_DEPTH = 32
@@ -682,7 +682,7 @@ class OnnxTensor(NamedTuple):
     """A tensor whose bytes were found."""
 
     dtype: DType
-    shape: tuple[int, ...]
+    shape: Shape
     backing: ByteRange | Inline
     packed: str = ""
     """The real element type if its elements share bytes in a way that no view can express; `dtype` is uint8 then."""
@@ -853,7 +853,7 @@ def dims(reader: Reader, message: Message) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _form(code: int, shape: tuple[int, ...]) -> tuple[DType, tuple[int, ...], str]:
+def _form(code: int, shape: Shape) -> tuple[DType, tuple[int, ...], str]:
     """(type, shape, real type) of the stored data: a row of bytes if elements share bytes as no view can express."""
     numel = prod(shape)
     if code in PACKED:

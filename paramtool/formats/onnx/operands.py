@@ -16,13 +16,14 @@ Source: docs/Operators.md and the schemas of onnx 1.23: INDICES has the inputs t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from paramtool.grouping import grouped
+from paramtool.model.view import Shapes
 
-INDICES: Mapping[str, tuple[int, ...]] = {
+INDICES: Shapes = {
     "AffineGrid": (1,), "BlackmanWindow": (0,), "CenterCropPad": (1,), "Col2Im": (1, 2), "Compress": (1,),
     "ConstantOfShape": (0,), "CumProd": (1,), "CumSum": (1,), "DFT": (1, 2), "Dropout": (1, 2), "Expand": (1,),
     "GRU": (4,), "Gather": (1,), "GatherElements": (1,), "GatherND": (1,), "HammingWindow": (0,), "HannWindow": (0,),
@@ -43,7 +44,7 @@ CALCULATING = frozenset({
     "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
 })  # fmt: skip
 """Operators by which programs calculate shapes, indices and masks: what only they use is what their outputs are."""
-STATES: Mapping[str, tuple[int, ...]] = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
+STATES: Shapes = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
 """{operator: its inputs that are zero where they are left out}"""
 ELEMENTWISE = CALCULATING | {"Pow", "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Sin", "Cos", "Reciprocal"}
 """Operators that take numbers of a program; those that take one as a weight, a slope or a scale are none of them."""
@@ -66,7 +67,7 @@ class ValueUse(NamedTuple):
     place: int
     outputs: tuple[str, ...]
 
-    def is_at(self, places: Mapping[str, tuple[int, ...]]) -> bool:
+    def is_at(self, places: Shapes) -> bool:
         """Whether it is one of these inputs of these operators."""
         return self.place in places.get(self.operator, ())
 
@@ -117,7 +118,7 @@ class Operands:
             if name:
                 self.uses.setdefault(name, []).append(ValueUse(operator, place, made))
 
-    def only_at(self, places: Mapping[str, tuple[int, ...]], passing: frozenset[str]) -> set[str]:
+    def only_at(self, places: Shapes, passing: frozenset[str]) -> set[str]:
         """The values of which every use is one of these inputs, or leads to nothing else through passing operators."""
         found: set[str] = set()
         makers = grouped(

@@ -19,7 +19,7 @@ from paramtool.errors import plural
 from paramtool.formats.pickle.values import MAX_VALUE_NBYTES, Global, Instance, PickledSpan
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import Array
-from paramtool.model.view import View, contiguous_strides
+from paramtool.model.view import Shape, View, contiguous_strides
 
 SPELLINGS = ("numpy.core.multiarray", "numpy._core.multiarray")
 BUFFERS = {"numpy.core.numeric": SPELLINGS[0], "numpy._core.numeric": SPELLINGS[1]}
@@ -165,7 +165,7 @@ class NumpyArray:
         self.spelling = spelling
         cls = args[0] if args else None
         self.cls = cls.path if isinstance(cls, Global) else "?"
-        self.shape: tuple[int, ...] = ()
+        self.shape: Shape = ()
         self.dtype = NumpyDtype("V")
         self.fortran = False
         self.axes: tuple[int, ...] = ()
@@ -290,7 +290,7 @@ def bytes_of(data: bytes | str, nbytes: int) -> bytes | None:
     return made if len(made) == nbytes else None
 
 
-def strides_of(shape: tuple[int, ...], order: str) -> tuple[int, ...]:
+def strides_of(shape: Shape, order: str) -> Shape:
     """The strides of a dense array in elements, row by row (`C`) or column by column (`F`).
 
     >>> strides_of((2, 3), "C"), strides_of((2, 3), "F")

@@ -26,12 +26,12 @@ from paramtool.formats.record.damage import DAMAGE
 from paramtool.formats.record.entries import named, recorded, whole_numbers, window_on, wrong
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias, Derived
-from paramtool.model.checkpoint import BY_CONFIG, Entry, Link
+from paramtool.model.checkpoint import BY_CONFIG, Entries, Entry, Link
 from paramtool.model.dtype import DTYPES, is_widened
 from paramtool.model.objects import Node
 from paramtool.model.plan import Plan
 from paramtool.model.storage import Cast, Constant, Storage
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import View, Views, contiguous
 
 KEY = "paramtool.aliases"
 VERSION = 3
@@ -161,7 +161,7 @@ class Names:
     """Storages of what is derived."""
 
 
-def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) -> Names:
+def decode(where: str, stored: Views, metadata: Mapping[str, str]) -> Names:
     """Every name of a file, from its stored tensors and its metadata.
 
     If the file has a full record, the flat pairs that repeat it are ignored.  Without a record, a flat pair is a
@@ -203,7 +203,7 @@ def document(where: str, text: str | bytes) -> dict[str, Any]:
 
 
 def decode_document(
-    where: str, stored: Mapping[str, View], record: dict[str, Any], metadata: Mapping[str, str], *, whole: bool = False
+    where: str, stored: Views, record: dict[str, Any], metadata: Mapping[str, str], *, whole: bool = False
 ) -> Names:
     """Every name that a record defines; `metadata` is the other metadata of the file, including flat pairs.
 
@@ -230,7 +230,7 @@ def _objects(data: Any, names: Iterable[str], whole: bool) -> Node:
         raise ValueError(f"objects: {error}") from None
 
 
-def declared(entries: Mapping[str, Entry], pairs: Mapping[str, str]) -> dict[str, Entry]:
+def declared(entries: Entries, pairs: Mapping[str, str]) -> dict[str, Entry]:
     """Flat pairs of other tools (`alias: owner`): the alias is its owner, by declaration."""
     found = dict(entries)
     for alias, owner in pairs.items():
@@ -274,9 +274,7 @@ def encode_derived(view: View, how: Derived, position: int) -> dict[str, Any]:
     return item | {"cast": place | {"dtype": window.dtype.name, "lossless": bool(is_widened(window.dtype, view.dtype))}}
 
 
-def derived_views(
-    where: str, stored: Mapping[str, View], items: Mapping[str, Any]
-) -> tuple[dict[str, View], dict[int, Storage]]:
+def derived_views(where: str, stored: Views, items: Mapping[str, Any]) -> tuple[dict[str, View], dict[int, Storage]]:
     """The derived names of the record: {name: a view of its own storage}, and these storages."""
     views: dict[str, View] = {}
     storages: dict[int, Storage] = {}
@@ -293,7 +291,7 @@ def derived_views(
     return views, storages
 
 
-def _refuse_bomb(where: str, stored: Mapping[str, View], derived: Mapping[str, View]) -> None:
+def _refuse_bomb(where: str, stored: Views, derived: Views) -> None:
     """UnsafeError if a record derives far more than its file stores."""
     nbytes = sum(view.nbytes for view in derived.values())
     most = _most_derived(sum(view.nbytes for view in stored.values()))
@@ -313,7 +311,7 @@ def _constant(item: Mapping[str, Any], view: View) -> Constant:
     return Constant(element)
 
 
-def _cast(where: str, name: str, item: Mapping[str, Any], stored: Mapping[str, View]) -> Cast:
+def _cast(where: str, name: str, item: Mapping[str, Any], stored: Views) -> Cast:
     """The cast that a record describes; an error if its owner does not exist, or the cast is not supported."""
     place, dtype = item["cast"], DTYPES[item["dtype"]]
     if place["owner"] not in stored:

@@ -11,7 +11,7 @@ from paramtool.errors import FormatError
 from paramtool.formats.record import checks as record_checks
 from paramtool.model.checkpoint import BY_CONFIG, Entry, Link
 from paramtool.model.dtype import DTYPES
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 
 
 @contextmanager
@@ -28,9 +28,7 @@ def wrong(where: str, what: str) -> FormatError:
     return FormatError(f"{where}: its alias record {what}", hint="the file was changed after paramtool wrote it")
 
 
-def recorded(
-    where: str, stored: Mapping[str, View], derived: Mapping[str, View], record: dict[str, Any]
-) -> dict[str, Entry]:
+def recorded(where: str, stored: Views, derived: Views, record: dict[str, Any]) -> dict[str, Entry]:
     """Every name of the record, from the stored tensors and the derived ones."""
     record_checks.check(where, stored, record)
     spans = set(record["spans"])
@@ -77,7 +75,7 @@ def _stored_entry(name: str, view: View, said: Mapping[str, Any]) -> Entry:
     return Entry(view, link=Link(str(item["memory"]), str(item["memory_evidence"])))
 
 
-def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Mapping[str, View]) -> Entry:
+def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Views) -> Entry:
     with named(name):
         window = window_on(where, name, item, stored[item["owner"]])
     evidence = item["memory_evidence"] if "memory_evidence" in item else item["evidence"]

@@ -12,7 +12,7 @@ from paramtool.formats import strict_json
 from paramtool.formats.record import parts as record
 from paramtool.formats.record.damage import DAMAGE
 from paramtool.model import quantised
-from paramtool.model.checkpoint import Entry
+from paramtool.model.checkpoint import Entries
 from paramtool.model.parts import FusedTensor, PartsRecord
 
 
@@ -40,7 +40,7 @@ def carried_metadata(
 TOGETHER = "take both, and rename what both names begin with: --rename 'old.*=new.*'"
 
 
-def check_codes(where: str, entries: Mapping[str, Entry], renamed: Mapping[str, str], hint: str = TOGETHER) -> None:
+def check_codes(where: str, entries: Entries, renamed: Mapping[str, str], hint: str = TOGETHER) -> None:
     """PlanError where codes and what they are read with, such as scales, are parted: `renamed` as of `carried`."""
     if (found := quantised.parted(entries, renamed)) is not None:
         names = " and ".join(repr(renamed[name]) if name in renamed else f"no {name!r}" for name in found)

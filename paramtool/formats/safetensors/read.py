@@ -26,7 +26,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import EMPTY
 from paramtool.model.storage import Ranges, SourceFile
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import Shape, View, contiguous
 
 NAME = "safetensors"
 HEADER_LENGTH = Struct("<Q")
@@ -147,7 +147,7 @@ def _entry(item: Any) -> tuple[DType, tuple[int, ...], int, int]:
 
 
 @lru_cache(4096)
-def _one_of_equal(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _one_of_equal(shape: Shape) -> tuple[int, ...]:
     """The same tuple for equal shapes: many tensors have few different shapes."""
     return shape
 

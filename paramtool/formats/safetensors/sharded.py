@@ -25,10 +25,10 @@ from paramtool.formats.safetensors.index import TOTAL_SIZE, plain_names, read_re
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model import objects
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry
+from paramtool.model.checkpoint import Checkpoint, Compound, Entries, Entry
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import Cast, Ranges, SourceFile, Storage
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 
 
 def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
@@ -58,7 +58,7 @@ def _check_records(path: str, index_metadata: Mapping[str, Any], shards: Mapping
         raise Defects(path, defects, record_checks.CHANGED)
 
 
-def _check_trees(path: str, shards: Mapping[str, Checkpoint], entries: Mapping[str, Entry]) -> None:
+def _check_trees(path: str, shards: Mapping[str, Checkpoint], entries: Entries) -> None:
     """Defects if the objects that a shard records refer to a tensor that no shard has."""
     trees = {file: shard.objects for file, shard in shards.items() if shard.producer == "paramtool"}
     stray = [(f, name) for f, tree in trees.items() for name in objects.tensor_names(tree) if name not in entries]
@@ -172,7 +172,7 @@ def _merge(
     )
 
 
-def _order(entries: Mapping[str, Entry], weight_map: Mapping[str, str]) -> dict[str, Entry]:
+def _order(entries: Entries, weight_map: Mapping[str, str]) -> dict[str, Entry]:
     """The index's order, then names that it lacks; recorded aliases are at their recorded positions."""
     rank = {name: k for k, name in enumerate(weight_map)}
     placed = [(name, entry) for name, entry in entries.items() if entry.link and entry.link.position >= 0]
@@ -181,7 +181,7 @@ def _order(entries: Mapping[str, Entry], weight_map: Mapping[str, str]) -> dict[
     return in_order(plain, placed)
 
 
-def _declared(entries: Mapping[str, Entry], index_metadata: Mapping[str, Any]) -> dict[str, Entry]:
+def _declared(entries: Entries, index_metadata: Mapping[str, Any]) -> dict[str, Entry]:
     """Add the aliases of flat pairs in an index, which huggingface_hub writes, as declared ties.
 
     If paramtool wrote the index, the shards hold the record, and every name is there already.
@@ -291,7 +291,7 @@ def _qualified(
     views: Mapping[tuple[str, str], View],
     linked: set[str],
     *,
-    stored: Mapping[str, View],
+    stored: Views,
 ) -> tuple[dict[str, Any], dict[str, View]]:
     """The record with a unique name for each owner in a linked file, as an anonymous span; and the views of these.
 
@@ -366,7 +366,7 @@ class Renumber:
 _OUR_KEYS = {TOTAL_SIZE, record.KEY, layouts.KEY}
 
 
-def own_metadata(index_metadata: Mapping[str, Any], entries: Mapping[str, Entry]) -> dict[str, Any]:
+def own_metadata(index_metadata: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
     """The user's own metadata in an index: all but the total size, the record and flat pairs."""
     return {k: v for k, v in index_metadata.items() if k not in _OUR_KEYS and k not in entries}
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from math import prod
@@ -28,15 +28,14 @@ from paramtool.formats.hdf5.keras_config import KerasConfig
 from paramtool.formats.object_tree import role_of
 from paramtool.formats.protobuf import Message, Reader, Span, varint
 from paramtool.formats.tensorflow import _bundle, _proto, names
-from paramtool.formats.tensorflow._bundle import Bundle, BundleRow, Extent
-from paramtool.formats.tensorflow._crc32c import crc32c, masked
+from paramtool.formats.tensorflow._bundle import Bundle, BundleRow, Extent, crc32c, masked
 from paramtool.formats.tensorflow.saved_model import keras_config
 from paramtool.model import objects
-from paramtool.model.checkpoint import Checkpoint, Entry, Section
+from paramtool.model.checkpoint import Checkpoint, Entries, Entry, Section
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import EMPTY, Node, TensorRef
 from paramtool.model.storage import ByteRange, Encoded, Storage
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import Shape, View, contiguous
 
 NAME = "tensorflow"
 MAX_GRAPH_NBYTES = 128 << 20
@@ -252,7 +251,7 @@ def _was(names: list[str]) -> str:
     return "was" if len(names) == 1 else "were"
 
 
-def _is_one_run(extents: list[tuple[Extent, ...]], rows: list[BundleRow], shape: tuple[int, ...]) -> bool:
+def _is_one_run(extents: list[tuple[Extent, ...]], rows: list[BundleRow], shape: Shape) -> bool:
     """Whether slices in order are rows of the first axis, one after the other, also in one file."""
     full = all((start, part.shape[k]) == (0, shape[k]) for one, part in zip(extents, rows, strict=True)
                for k, (start, _) in enumerate(one) if k)  # fmt: skip
@@ -266,7 +265,7 @@ def _shown(extents: tuple[Extent, ...]) -> str:
     return ":".join("-" if length < 0 else f"{start},{length}" for start, length in extents)[:200]
 
 
-def _sections(entries: Mapping[str, Entry]) -> tuple[Node, tuple[Section, ...]]:
+def _sections(entries: Entries) -> tuple[Node, tuple[Section, ...]]:
     """The optimizer's tensors as a section, beside the others; no tree if there are none."""
     groups: dict[str, list[str]] = {}
     for name, entry in entries.items():

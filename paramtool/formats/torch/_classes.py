@@ -34,6 +34,7 @@ from paramtool.model.objects import (
     complex_number,
     content_of,
 )
+from paramtool.model.view import Shape
 
 ARRAYS = frozenset(f"{spelling}._reconstruct" for spelling in SPELLINGS)
 SCALARS = frozenset(f"{spelling}.scalar" for spelling in SPELLINGS)
@@ -510,7 +511,7 @@ def _reader(code: str, order: str) -> Callable[[bytes], str | bytes | int | floa
     return lambda data: unpack_from(f"{order}{letter}", data)[0]
 
 
-def _nested(flat: Seq[Node], shape: tuple[int, ...], order: str) -> Node:
+def _nested(flat: Seq[Node], shape: Shape, order: str) -> Node:
     """Elements in the order of their bytes as nested lists."""
     if not shape:
         return flat[0]

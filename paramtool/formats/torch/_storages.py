@@ -15,7 +15,7 @@ from paramtool.formats.torch import shared_params
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, InlineView, StorageRef, storage_dtype
 from paramtool.formats.torch.names import states_of, walk
 from paramtool.grouping import grouped
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, Unreadable
+from paramtool.model.checkpoint import Checkpoint, Compound, Entries, Entry, Unknown, Unreadable
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, Inline, Ranges, SourceFile, Storage
 from paramtool.model.view import View
@@ -141,7 +141,7 @@ def _storages(storages: Storages, backings: list[Backing]) -> Mapping[int, Stora
     return {storage.id: storage for storage in (*named, *inline)}
 
 
-def _unknown(uses: Iterable[Use], entries: Mapping[str, Entry]) -> Iterator[Unknown]:
+def _unknown(uses: Iterable[Use], entries: Entries) -> Iterator[Unknown]:
     """Unknown names, with the tensors that cannot be read without them.
 
     A tensor may also be unreadable without any unknown name; then the tensor itself says why.

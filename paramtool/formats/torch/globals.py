@@ -18,7 +18,7 @@ from paramtool.formats.pickle.numpy_values import NumpyArray
 from paramtool.formats.pickle.values import Global, Instance, preview
 from paramtool.model.checkpoint import SHARDED, Compound, NoData, ShardPiece, Unreadable, Value
 from paramtool.model.dtype import DTYPES, DType
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import Shape, View, Views, contiguous
 
 STORAGE_DTYPES = {
     "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
@@ -106,7 +106,7 @@ MAX_AXES = 1024
 """Of a tensor.  torch itself has no limit, and few of its operators take more than 64."""
 
 
-def _sizes(value: object) -> tuple[int, ...]:
+def _sizes(value: object) -> Shape:
     """A shape or strides: a tuple, list or torch.Size of whole numbers."""
     if isinstance(value, Instance) and value.path == "torch.Size":
         value = value.sequence
@@ -496,7 +496,7 @@ MAX_PIECES = 1 << 16
 """Boxes of one shard."""
 
 
-def value_of(kind: str, shape: tuple[int, ...], state: object) -> Compound | None:
+def value_of(kind: str, shape: Shape, state: object) -> Compound | None:
     """A rank's part of a tensor; None for what is no class of torch.distributed, or holds no plain tensor."""
     name = kind.rpartition(".")[2]
     if not kind.startswith("torch.distributed.") or name not in ("DTensor", "ShardedTensor"):
@@ -524,7 +524,7 @@ def value_of(kind: str, shape: tuple[int, ...], state: object) -> Compound | Non
     return Compound(kind, views, {**facts, SHARDED: tuple(found)})
 
 
-def _sharded_tensor(shape: tuple[int, ...], state: Any, views: Mapping[str, View]) -> list[ShardPiece]:
+def _sharded_tensor(shape: Shape, state: Any, views: Views) -> list[ShardPiece]:
     found = []
     for label, shard in zip(views, state[0], strict=True):
         said = _attributes(_attributes(shard)["metadata"])
@@ -534,7 +534,7 @@ def _sharded_tensor(shape: tuple[int, ...], state: Any, views: Mapping[str, View
     return found
 
 
-def _dtensor(shape: tuple[int, ...], state: object, views: Mapping[str, View]) -> list[ShardPiece]:
+def _dtensor(shape: Shape, state: object, views: Views) -> list[ShardPiece]:
     spec = _attributes(_attributes(state)["_spec"])
     mesh = _attributes(spec["mesh"])
     lengths, place, placements = _lengths(mesh), mesh["_coordinate_on_dim"], spec["placements"]
@@ -562,7 +562,7 @@ def _dtensor(shape: tuple[int, ...], state: object, views: Mapping[str, View]) -
     return [ShardPiece(label, *(tuple(one[n] for one in box) for n in range(3))) for box in boxes]
 
 
-def _expect(view: View, sizes: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def _expect(view: View, sizes: Shape, shape: Shape) -> None:
     """ValueError unless a part has the sizes that are said of it, and fits the number of axes."""
     if view.shape != sizes or len(sizes) != len(shape):
         raise ValueError(f"its part is {list(view.shape)}, and {list(sizes)} of {list(shape)} by its description")
@@ -576,7 +576,7 @@ def _lengths(mesh: Mapping[str, Any]) -> tuple[int, ...]:
     if "shape" in layout:
         said = layout["shape"]
         return tuple(map(_length, said)) if isinstance(said, tuple) else (said,)
-    shape: tuple[int, ...] = mesh["mesh"].value.shape
+    shape: Shape = mesh["mesh"].value.shape
     return shape
 
 

@@ -41,7 +41,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import Key, Leaf, Node, Opaque, Sequence, TensorRef
 from paramtool.model.plan import Copy, Plan, Target
-from paramtool.model.view import View, contiguous, contiguous_strides
+from paramtool.model.view import Shape, View, contiguous, contiguous_strides
 
 ROOT = "archive"
 TYPED = {dtype: storage for storage, dtype in STORAGE_DTYPES.items() if not dtype.startswith(("qint", "quint"))}
@@ -295,7 +295,7 @@ class _Sharing:
         return f"{id(place.storage)} {place.view}"
 
 
-def _strides(view: View) -> tuple[int, ...]:
+def _strides(view: View) -> Shape:
     """The strides of a window as torch has them: an axis of length 1 is outside of all others.
 
     torch decides by the strides of such axes, too, whether a result is channels_last (c10/core/MemoryFormat.h).

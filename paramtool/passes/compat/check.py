@@ -21,7 +21,7 @@ from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
-from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Entry, NoData, Unreadable
+from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Entries, NoData, Unreadable
 from paramtool.model.dtype import can_hold
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
@@ -152,7 +152,7 @@ def judge(
     return verdict, tuple(questions(wanted, {n: e for n, e in present.items() if n in fit}))
 
 
-def _through(present: Mapping[str, Entry], whole: Checkpoint) -> Iterator[Through]:
+def _through(present: Entries, whole: Checkpoint) -> Iterator[Through]:
     for name, entry in present.items():
         if (link := entry.link) is None or not isinstance(entry.value, View):
             continue
@@ -176,7 +176,7 @@ def _relation(view: View, owner: str, whole: Checkpoint) -> str:
 
 
 def _clashes(
-    wanted: Mapping[str, Wanted], present: Mapping[str, Entry], packed: Collection[str]
+    wanted: Mapping[str, Wanted], present: Entries, packed: Collection[str]
 ) -> tuple[tuple[ShapeClash, ...], tuple[TypeClash, ...]]:
     """Names whose shape or type does not fit the variant; `packed` weights need their scales."""
     shapes: list[ShapeClash] = []
@@ -206,7 +206,7 @@ def _wants(want: Wanted) -> str:
     return want.kind or (want.view.dtype.name if want.view else "a plain tensor")
 
 
-def _signs(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterator[TypeClash]:
+def _signs(wanted: Mapping[str, Wanted], present: Entries) -> Iterator[TypeClash]:
     """Names with a pending conjugation or negation that the variant ties to a name without: bytes do not compare."""
     first: dict[str, str] = {}
     for name, entry in present.items():
@@ -216,7 +216,7 @@ def _signs(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterat
             yield TypeClash(name, kind_of(entry.value), f"the same as {other!r}, to which it is tied")
 
 
-def _fillers(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterator[tuple[str, str | None]]:
+def _fillers(wanted: Mapping[str, Wanted], present: Entries) -> Iterator[tuple[str, str | None]]:
     """(name that the file lacks, the name that fills all of it, None if none does)."""
     by_alias_set = grouped((wanted[name].alias_set, name) for name in present)
     for name, want in wanted.items():
@@ -226,7 +226,7 @@ def _fillers(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iter
         yield name, next((n for n in partners if covers(wanted[n].view, want.view)), None)
 
 
-def _unused(part: Checkpoint, present: Mapping[str, Entry], graph: AliasGraph) -> Iterator[str]:
+def _unused(part: Checkpoint, present: Entries, graph: AliasGraph) -> Iterator[str]:
     """Weights that the variant lacks and that share no alias set with a weight that it takes."""
     taken = {graph.names[name].alias_set for name in present if name in graph.names}
     for name, entry in part.entries.items():

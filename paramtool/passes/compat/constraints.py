@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.checkpoint import Entry
-from paramtool.model.view import View, overlaps
+from paramtool.model.checkpoint import Entries
+from paramtool.model.view import View, Views, overlaps
 from paramtool.passes.compat.wanted import Wanted, covers, plain_window
 
 
@@ -23,7 +23,7 @@ class TieQuestion:
     """Their windows on the variant's alias set; where these are equal, elements at equal indices are tied."""
 
 
-def questions(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterator[TieQuestion]:
+def questions(wanted: Mapping[str, Wanted], present: Entries) -> Iterator[TieQuestion]:
     """Every pair of names that the variant ties and that could have different values in the file."""
     alias_sets: dict[str, dict[View, list[str]]] = {}
     for name in present:
@@ -37,7 +37,7 @@ def questions(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Ite
         yield from _asked(present, _overlapping(firsts), firsts)
 
 
-def _overlapping(places: Mapping[str, View]) -> Iterator[tuple[str, str]]:
+def _overlapping(places: Views) -> Iterator[tuple[str, str]]:
     """Pairs of names with different windows that share elements; if one window covers all, each name with that one."""
     names = list(places)
     cover = next((n for n in names if all(covers(places[n], places[m]) for m in names)), None)
@@ -47,9 +47,7 @@ def _overlapping(places: Mapping[str, View]) -> Iterator[tuple[str, str]]:
                 yield name, other
 
 
-def _asked(
-    present: Mapping[str, Entry], pairs: Iterable[tuple[str, str]], places: Mapping[str, View]
-) -> Iterator[TieQuestion]:
+def _asked(present: Entries, pairs: Iterable[tuple[str, str]], places: Views) -> Iterator[TieQuestion]:
     for name, other in pairs:
         found = [plain_window(present[n].value) for n in (name, other)]
         if found[0] is None or found[1] is None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from paramtool.grouping import grouped
 from paramtool.model.alias import AliasGraph, fills
-from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.checkpoint import Checkpoint, Entries, Entry
 from paramtool.model.dtype import NARROWER
 from paramtool.model.match import Equal, Rows
 from paramtool.model.quantised import Groups, parts
@@ -162,9 +162,7 @@ def scales_of(checkpoint: Checkpoint, packed: Groups, found: Collection[Candidat
     return sorted(small, key=lambda one: order[one.name])
 
 
-def with_scales(
-    entries: Mapping[str, Entry], packed: Groups, equal: Iterable[Equal], small: Iterable[Candidate]
-) -> list[Equal]:
+def with_scales(entries: Entries, packed: Groups, equal: Iterable[Equal], small: Iterable[Candidate]) -> list[Equal]:
     """The classes of equal names, split where scales of packed weights differ, and without those in `small`."""
     classes = list(equal)
     class_of = {_window(entries[name]): k for k, one in enumerate(classes) for name in one.names}

@@ -15,7 +15,7 @@ from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network, modules, network_if_any
 from paramtool.model.match import Match
 from paramtool.model.plan import Target
-from paramtool.model.view import View, contiguous, contiguous_strides, reshaped
+from paramtool.model.view import View, Views, contiguous, contiguous_strides, reshaped
 from paramtool.passes.dedup.candidates import Candidate
 from paramtool.passes.rnn.convert import convert_if_held
 
@@ -41,7 +41,7 @@ def windows(found: Iterable[Candidate]) -> list[Match]:
     return guesses
 
 
-def _networks(views: Mapping[str, View]) -> Iterator[Network]:
+def _networks(views: Views) -> Iterator[Network]:
     """Every network of which all named tensors are present."""
     shapes = {name: view.shape for name, view in views.items()}
     for layout in layouts.all_layouts():
@@ -57,7 +57,7 @@ def _flat() -> list[Layout]:
     return [one for one in layouts.all_layouts() if len({row.name for form in one.forms for row in form.tensors}) == 1]
 
 
-def _both_ways(made: Network, views: Mapping[str, View], flat: Layout) -> Iterator[tuple[Target, Network]]:
+def _both_ways(made: Network, views: Views, flat: Layout) -> Iterator[tuple[Target, Network]]:
     """The vector of a network, and that vector read as a network; nothing if the layout packs it as a matrix."""
     there = convert_if_held(made, views, flat, {}, at="")
     if there and len(there.targets) == 1 and len(there.targets[0].view.shape) == 1:

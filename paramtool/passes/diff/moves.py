@@ -8,14 +8,14 @@ A tensor is cut into rows, or into columns, at any of its axes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import NamedTuple
 
 from paramtool.model.diff import LineMove, LinePlace
 from paramtool.model.plan import Copy, Target
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 
 MAX_MOVES = 512
 """A map of more moves is left out."""
@@ -51,7 +51,7 @@ class _SharedAxis(NamedTuple):
     there: int
 
 
-def moves_of(target: Target, a: Mapping[str, View]) -> tuple[LineMove, ...]:
+def moves_of(target: Target, a: Views) -> tuple[LineMove, ...]:
     """The moves that make a tensor of those of the first checkpoint, in the order of the second.
 
     Empty where parts of rows and columns are moved, numbers are added up, or there are more than MAX_MOVES.  Rows that

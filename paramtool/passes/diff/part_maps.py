@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 from paramtool.errors import LayoutError
 from paramtool.grouping import grouped
 from paramtool.layouts.pattern import Block, Items, Repeated, blocks, parse
+from paramtool.model.view import Shape
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.facts import Facts
 from paramtool.parts.layout import find_part_layout
@@ -145,7 +146,7 @@ class FusedShape(NamedTuple):
     layout: str
     row: int
     suffix: str
-    shape: tuple[int, ...]
+    shape: Shape
 
     def pattern(self) -> tuple[str, int]:
         """Its pattern, and the axis along which blocks follow each other; LayoutError for a bias that has none."""
@@ -291,7 +292,7 @@ class _Laid(NamedTuple):
     name: str
     content: str
     along: int
-    shape: tuple[int, ...]
+    shape: Shape
 
     @property
     def repeated(self) -> tuple[str, ...]:
@@ -347,9 +348,7 @@ def _tried(
         return
 
 
-def _lengths(
-    word: str, sizes: Sizes, parts: Mapping[str, tuple[PartTensor, ...]], shape: tuple[int, ...]
-) -> Sequence[int]:
+def _lengths(word: str, sizes: Sizes, parts: Mapping[str, tuple[PartTensor, ...]], shape: Shape) -> Sequence[int]:
     """The lengths that an axis can have: what divides every axis of the parts that it is in."""
     if word == "rotary":
         return _rotary(sizes.of("head_dim"))

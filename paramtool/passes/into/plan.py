@@ -17,7 +17,7 @@ from paramtool.model.checkpoint import GRAPH, Checkpoint, LayerPart
 from paramtool.model.conventions import NORMS
 from paramtool.model.images import FIRST, LAST, MIXED
 from paramtool.model.plan import Requirement, Target
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 from paramtool.passes.into import layers as layer_pass
 from paramtool.passes.into import networks as network_pass
 from paramtool.passes.into.layers import Filling, LayerTensor, PlainLayer, Turn
@@ -459,7 +459,7 @@ class _Planning:
                 self._put(one.target, views, found)
         return {target.name: target for target in found.values()}, used
 
-    def _put(self, target: Target, views: Mapping[str, View], found: dict[View, Target]) -> None:
+    def _put(self, target: Target, views: Views, found: dict[View, Target]) -> None:
         """Note a target; several names of one tensor of the model must get the same values."""
         narrow = {
             (" and ".join(map(repr, copy.names)) or "its source", view.dtype.name)

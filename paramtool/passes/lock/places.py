@@ -7,18 +7,17 @@ counted from the first byte that any of them uses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import lcm
 
 from paramtool.lockfile.lock import LockedModel, LockedView
 from paramtool.model.dtype import DTYPES
-from paramtool.model.view import View, contiguous, contiguous_strides, overlaps
+from paramtool.model.view import View, Views, contiguous, contiguous_strides, overlaps
 
 Place = tuple[int, tuple[int, ...]]
 """A byte, and strides in elements."""
 
 
-def places(views: Mapping[str, View]) -> dict[str, Place]:
+def places(views: Views) -> dict[str, Place]:
     """{name: its place}, of the names of one alias set that are not all of it.
 
     Views on another storage than the first name's are not compared: a declaration ties them, and no bytes do.

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from paramtool.errors import plural
 from paramtool.grouping import connected, grouped
 from paramtool.model.optimizer import Binding, How, OptimizerState, Order, Parameter, StateEntry
+from paramtool.model.view import Shape, Shapes
 from paramtool.passes.optimizer import order as trainers
 from paramtool.passes.optimizer.slots import FLAT, ExpectedShape, expected_shape
 from paramtool.passes.select import WRAPPERS, wrapper
@@ -28,9 +29,7 @@ PARAM_NAMES = "param_names"
 """The source of a binding by the names in torch's groups."""
 
 
-def bind(
-    state: OptimizerState, orders: Sequence[Order], shapes: Mapping[str, tuple[int, ...]], trainer: bool = False
-) -> Binding:
+def bind(state: OptimizerState, orders: Sequence[Order], shapes: Shapes, trainer: bool = False) -> Binding:
     """Bind an optimizer by its names, else by an order of parameters, else by shapes alone.
 
     `orders` are those of the models that it may belong to, the surest first; `shapes` are those of the tensors of the
@@ -47,7 +46,7 @@ def bind(
 
 
 def bind_named(
-    state: OptimizerState, names: Mapping[Key, str], orders: Sequence[Order], *, shapes: Mapping[str, tuple[int, ...]],
+    state: OptimizerState, names: Mapping[Key, str], orders: Sequence[Order], *, shapes: Shapes,
     how: How, source: str,
 ) -> Binding:  # fmt: skip
     """Bind an optimizer by names that somebody gives; `defects` of the result say what does not fit."""
@@ -262,7 +261,7 @@ def _search(
     return _Placings(order, order.source, names, lambda k: {named[j] for j in search.candidates(k)}, sets)
 
 
-def _is_flat_length(asked: Entries, shapes: Iterable[tuple[int, ...]]) -> bool:
+def _is_flat_length(asked: Entries, shapes: Iterable[Shape]) -> bool:
     """Whether the vectors that L-BFGS keeps over all parameters have as many elements as the parameters."""
     flat = [slot for entry in asked.state.entries for slot in entry.slots if slot.kind == "global" and slot.key in FLAT]
     lengths = {prod(asked.shapes[slot.tensor]) for slot in flat if slot.tensor in asked.shapes}
@@ -280,11 +279,11 @@ class Entries(NamedTuple):
 
     state: OptimizerState
     expected: list[ExpectedShape]
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Shapes
     keys: list[Key]
 
 
-def entries_of(state: OptimizerState, shapes: Mapping[str, tuple[int, ...]]) -> Entries:
+def entries_of(state: OptimizerState, shapes: Shapes) -> Entries:
     expected = [expected_shape(entry, shapes, state.masters.get(entry.key)) for entry in state.entries]
     return Entries(state, expected, shapes, [entry.key for entry in state.entries])
 

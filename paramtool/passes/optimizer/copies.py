@@ -18,7 +18,7 @@ from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY, Node, TensorRef, tensor_names, word
 from paramtool.model.optimizer import Binding, Group, Move, OptimizerState, Slot, StateEntry
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 
 FORM = "list"
 NAMED = "fp32"
@@ -119,7 +119,7 @@ def stale(checkpoint: Checkpoint, moves: Sequence[Move]) -> tuple[str, str] | No
     return None
 
 
-def _copy_of(own: Sequence[str], prefix: str, views: Mapping[str, View], by_end: Mapping[str, list[str]]) -> str:
+def _copy_of(own: Sequence[str], prefix: str, views: Views, by_end: Mapping[str, list[str]]) -> str:
     """The copy of the first of some parameters, where all have one under the same prefix; empty else."""
     inner = [name.removeprefix(prefix) for name in own]
     for first in by_end.get(inner[0], ()):

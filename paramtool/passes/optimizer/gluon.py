@@ -19,7 +19,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Mapping, Node, Opaque, TensorRef, tensor_names
 from paramtool.model.objects import Sequence as Listed
 from paramtool.model.optimizer import Group, OptimizerState, Order, Parameter, Slot, SlotKind, StateEntry
-from paramtool.model.view import View
+from paramtool.model.view import Shapes, View
 
 FORM = "gluon"
 NAME, OPTIMIZERS = "mxnet states", "mxnet.optimizer.optimizer"
@@ -43,7 +43,7 @@ _NOT_TRAINED = re.compile(r".*(?:running|moving)_(?:mean|var)")
 _PREFIXES = ("arg:", "aux:")
 
 
-def states(checkpoint: Checkpoint, shapes: Map[str, tuple[int, ...]]) -> Iterator[OptimizerState]:
+def states(checkpoint: Checkpoint, shapes: Shapes) -> Iterator[OptimizerState]:
     """The optimizer of a file of states; `shapes` are those of its tensors."""
     if checkpoint.format != NAME:
         return

@@ -30,7 +30,7 @@ from paramtool.model.optimizer import (
     StateEntry,
 )
 from paramtool.model.plan import Copy, Requirement, Target, whole
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import Shapes, View, Views, contiguous
 from paramtool.passes.optimizer import copies, optax, tree
 from paramtool.passes.optimizer.slots import BLOCK, OF_ONE_SHAPE, last_part, power_of, trajectory
 
@@ -202,7 +202,7 @@ class Moving:
             raise self.refusal(f"it keeps no {called!r} for {self.names[key]!r}")
         return found
 
-    def through(self, move: Move, views: Mapping[str, View], slot: Slot) -> SlotTargets:
+    def through(self, move: Move, views: Views, slot: Slot) -> SlotTargets:
         """The same map once more; PlanError where what is kept does not fit it."""
         try:
             return move.through(views, slot.kind)
@@ -654,7 +654,7 @@ def _alike(targets: Iterable[Target]) -> list[list[str]]:
 # `Optimizer2State.init_state`).
 
 
-def block_scales(targets: Sequence[Target], states: Mapping[str, View], absmax: Mapping[str, View]) -> list[Target]:
+def block_scales(targets: Sequence[Target], states: Views, absmax: Views) -> list[Target]:
     """The scales of moved blocks; `targets` are of the moments, and `states` and `absmax` are the old ones.
 
     LayoutError where the map of the moments cuts a block, or changes values.
@@ -674,7 +674,7 @@ def block_scales(targets: Sequence[Target], states: Mapping[str, View], absmax: 
     return made
 
 
-def _in_blocks(copy: Copy, target: Target, states: Mapping[str, View]) -> tuple[str, View, View]:
+def _in_blocks(copy: Copy, target: Target, states: Views) -> tuple[str, View, View]:
     """The old tensor of a copy, and what is copied there and in the new tensor, with a block for each element."""
     if not copy.is_plain:
         raise LayoutError(f"{target.name!r} would be calculated, and quantised moments only move")
@@ -726,7 +726,7 @@ def moments_of(called: str) -> str:
 VECTORS = frozenset({"d", "prev_flat_grad", "old_dirs", "old_stps"})
 
 
-def windows(vector: View, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, View]:
+def windows(vector: View, shapes: Shapes) -> dict[str, View]:
     """{parameter: its place in a vector} of parameters in order."""
     found, start = {}, 0
     for name, shape in shapes.items():
@@ -736,7 +736,7 @@ def windows(vector: View, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Vi
 
 
 def moved_vectors(
-    node: Node, paths: tuple[str, str], views: Mapping[str, View], make: Callable[[View], Iterable[Target]]
+    node: Node, paths: tuple[str, str], views: Views, make: Callable[[View], Iterable[Target]]
 ) -> tuple[Node, list[Target]]:
     """The entry with vectors over the new parameters, and these vectors; `paths` are its old and its new one.
 

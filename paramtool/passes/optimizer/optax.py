@@ -26,6 +26,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.nested import SEPARATOR, leaves
 from paramtool.model.objects import EMPTY, Key, Mapping, Node, TensorRef, word
 from paramtool.model.optimizer import Group, OptimizerState, Slot, SlotKind, StateEntry
+from paramtool.model.view import Shape, Shapes
 
 FORM = "optax"
 KINDS: Map[str, SlotKind] = {
@@ -68,7 +69,7 @@ class SlotTree(NamedTuple):
     """The paths of empty dicts: of parameters, or of mappings of parameters."""
 
 
-def states(checkpoint: Checkpoint, shapes: Map[str, tuple[int, ...]]) -> Iterator[OptimizerState]:
+def states(checkpoint: Checkpoint, shapes: Shapes) -> Iterator[OptimizerState]:
     """The states of optax in a checkpoint; `shapes` are those of its tensors."""
     models = [*_models(checkpoint)]
     roles = {name: entry.role for name, entry in checkpoint.entries.items()}
@@ -82,7 +83,7 @@ def states(checkpoint: Checkpoint, shapes: Map[str, tuple[int, ...]]) -> Iterato
 
 def _state(
     checkpoint: Checkpoint, place: tuple[_Path, Mapping], model: Model, trees: Sequence[SlotTree], *,
-    shapes: Map[str, tuple[int, ...]],
+    shapes: Shapes,
 ) -> OptimizerState:  # fmt: skip
     at, node = place
     inside = SEPARATOR.join((*model.at, ""))
@@ -105,7 +106,7 @@ def _state(
     return OptimizerState(".".join(at), FORM, f"optax ({fields})", tuple(entries), (group,), refused=refused)
 
 
-def _slot(tree: SlotTree, path: _Path, shapes: Map[str, tuple[int, ...]], shape: tuple[int, ...] | None) -> Slot:
+def _slot(tree: SlotTree, path: _Path, shapes: Shapes, shape: Shape | None) -> Slot:
     """What a transformation keeps for a parameter; it is of an unknown kind where it has another shape."""
     tensor = tree.tensors[path]
     kind = KINDS.get(tree.at[-1] if tree.at else "", "unknown")

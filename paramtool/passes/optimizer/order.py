@@ -11,6 +11,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Mapping as TreeMapping
 from paramtool.model.objects import subtree, tensor_names
 from paramtool.model.optimizer import Move, Order, Parameter
+from paramtool.model.view import Shape, Shapes
 from paramtool.passes.compat.wanted import Wanted, kind_of, wanted_by
 
 # --- The two groups that the Trainer of transformers makes: parameters with weight decay, and those without ----------
@@ -78,7 +79,7 @@ class ClassParameter:
 
     names: tuple[str, ...]
     """All of its names; the first is that of `named_parameters()`, and the last can be one that only its files have."""
-    shape: tuple[int, ...]
+    shape: Shape
     is_in_layer_norm: bool
     """Whether it is part of one of torch's LayerNorm modules."""
 
@@ -92,7 +93,7 @@ class ClassParameters:
     parameters: tuple[ClassParameter, ...]
     buffers: frozenset[str]
     """The names of all else that is in its state dict."""
-    saved: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    saved: Shapes = field(default_factory=dict)
     """{name: shape} of what its files hold in place of parameters: a Mixtral has the experts of a layer in one tensor,
     and its files have them one by one."""
 

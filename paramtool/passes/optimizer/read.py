@@ -20,7 +20,7 @@ from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint, pending
 from paramtool.model.objects import Key, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, children, tensor_names, word
 from paramtool.model.optimizer import Group, OptimizerState, Slot, StateEntry
-from paramtool.model.view import View
+from paramtool.model.view import Shape, View, Views
 from paramtool.passes.optimizer import slots
 
 _TORCH = ("state", "param_groups")
@@ -75,7 +75,7 @@ def plain_views(checkpoint: Checkpoint) -> dict[str, View]:
     return found
 
 
-def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+def shapes_of(checkpoint: Checkpoint) -> dict[str, Shape]:
     """{tensor: shape} of the plain tensors, as `bind` asks for them."""
     return {name: view.shape for name, view in plain_views(checkpoint).items()}
 
@@ -108,7 +108,7 @@ def _under(node: Node, key: str) -> Node | None:
     return next((child for name, child in node.items if name == key), None) if isinstance(node, Mapping) else None
 
 
-def _of_torch(found: _OptimizerNode, views: Map[str, View], file_format: str, defects: list[str]) -> OptimizerState:
+def _of_torch(found: _OptimizerNode, views: Views, file_format: str, defects: list[str]) -> OptimizerState:
     """An optimizer with `state` and `param_groups`; what contradicts itself is added to `defects`."""
     numbered = _numbered(found.node, views)
     is_object = numbered != found.node or isinstance(found.around, Opaque)
@@ -148,7 +148,7 @@ def _of_torch(found: _OptimizerNode, views: Map[str, View], file_format: str, de
     return OptimizerState(found.at, form, algorithm, entries, groups, masters=masters, refused=refused)
 
 
-def _numbered(node: Mapping, views: Map[str, View]) -> Mapping:
+def _numbered(node: Mapping, views: Views) -> Mapping:
     """An optimizer that was pickled with its parameters, with their positions instead; any other as it is.
 
     Its state has the parameters themselves as keys.
@@ -214,7 +214,7 @@ def _algorithm(names: list[str], groups: tuple[Group, ...]) -> tuple[str, str]:
     return slots.algorithm_of(names, settings)
 
 
-def _slots(entry: Node | None, views: Map[str, View], algorithm: str) -> Iterator[Slot]:
+def _slots(entry: Node | None, views: Views, algorithm: str) -> Iterator[Slot]:
     """The slots of an entry; a state that is not a mapping is one slot without a name."""
     if entry is None:
         return
@@ -261,7 +261,7 @@ def _masters(found: _OptimizerNode, groups: tuple[Group, ...]) -> Map[int | str,
     return {}
 
 
-def _flattened(found: _OptimizerNode, views: Map[str, View], defects: list[str]) -> OptimizerState:
+def _flattened(found: _OptimizerNode, views: Views, defects: list[str]) -> OptimizerState:
     """A flattened optimizer: a name, a dot, and the slot or the setting; those with the same settings are a group."""
     state: dict[str, list[tuple[str, Node]]] = {}
     settings: dict[str, list[tuple[str, Node]]] = {}

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.objects import Leaf, Node
 from paramtool.model.optimizer import Slot, SlotKind, StateEntry
-from paramtool.model.view import View
+from paramtool.model.view import Shape, Shapes, View
 
 KINDS: Mapping[str, SlotKind] = {
     "step": "scalar", "mu_product": "scalar", "eta": "scalar", "mu": "scalar", "RMS": "scalar",
@@ -193,7 +193,7 @@ class ExpectedShape:
     rules: tuple[_Rule, ...] = ()
     """Each with the shape of a slot, sorted; none for an entry that shows nothing."""
 
-    def allows(self, shape: tuple[int, ...]) -> bool:
+    def allows(self, shape: Shape) -> bool:
         """Whether a parameter of this shape can have such an entry.
 
         >>> ExpectedShape((("rows", (3, 1)),)).allows((3, 2)), ExpectedShape((("whole", (6,)),)).allows((3, 2))
@@ -202,7 +202,7 @@ class ExpectedShape:
         return all(_allows(how, found, shape) for how, found in self.rules)
 
 
-def _allows(how: str, found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+def _allows(how: str, found: tuple[int, ...], shape: Shape) -> bool:
     match how:
         case "whole":
             return found == shape
@@ -213,9 +213,7 @@ def _allows(how: str, found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return prod(found) == -(-prod(shape) // BLOCK)
 
 
-def expected_shape(
-    entry: StateEntry, shapes: Mapping[str, tuple[int, ...]], master: str | None = None
-) -> ExpectedShape:
+def expected_shape(entry: StateEntry, shapes: Shapes, master: str | None = None) -> ExpectedShape:
     """What an entry says of its parameter's shape; `shapes` are those of the tensors in the checkpoint.
 
     `master` is the tensor that is the float32 copy of the parameter.

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.grouping import grouped
+from paramtool.model.view import Shapes
 from paramtool.parts.config_facts import config_of, tower_of
 from paramtool.parts.words import APART, BASE, FUSED, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
 from paramtool.passes.parts.groups import NUMBER
@@ -170,7 +171,7 @@ _LISTED = re.compile(r"expert[^.]*\.\*$")
 """One of the experts of a list."""
 
 
-def check_biases(shapes: Mapping[str, tuple[int, ...]], scaled: Container[str] = ()) -> None:
+def check_biases(shapes: Shapes, scaled: Container[str] = ()) -> None:
     """LayoutError for biases that have no length in common with the outputs of their weights.
 
     `scaled` are weights with scales beside them, whose shapes may be those of packed codes.  A weight may be

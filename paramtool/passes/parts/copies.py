@@ -16,7 +16,7 @@ from typing import NamedTuple
 from paramtool.errors import LayoutError, plural
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.plan import Copy, Requirement, Target
-from paramtool.model.view import View, contiguous, reshaped
+from paramtool.model.view import View, Views, contiguous, reshaped
 from paramtool.parts.companions import why_one
 from paramtool.parts.pieces import KEPT, Digits, Pair, Piece, Stored, joined
 from paramtool.passes.coalesce import coalesced
@@ -54,7 +54,7 @@ class Sources:
     """Pieces that hold the same elements as another before them, and must be equal to it."""
 
 
-def sources(where: str, tensors: Sequence[Stored], views: Mapping[str, View]) -> Sources:
+def sources(where: str, tensors: Sequence[Stored], views: Views) -> Sources:
     """The parts that tensors of a source hold; LayoutError if a part is held in two ways that do not agree."""
     by_part: dict[str, list[HeldPiece]] = {}
     repeated = []

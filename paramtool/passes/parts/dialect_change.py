@@ -18,6 +18,7 @@ from paramtool.grouping import grouped
 from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import WORDS
+from paramtool.model.view import Shapes
 from paramtool.parts import vocabulary, widths
 from paramtool.parts.config_facts import SIDES, config_of, is_known, tower_of
 from paramtool.parts.config_types import LAYERS, OF_SIDE
@@ -29,8 +30,6 @@ from paramtool.passes.parts import order as first_order
 from paramtool.passes.parts.fuse import Joint
 from paramtool.passes.parts.recorded import family_layouts, put_together
 from paramtool.passes.parts.rewrite import Rearranged
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 class DialectChange(NamedTuple):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from paramtool.errors import LayoutError, plural
 from paramtool.grouping import grouped
 from paramtool.layouts.pattern import Repeated, parse
+from paramtool.model.view import Shapes
 from paramtool.parts import patterns
 from paramtool.parts.blocks import Image
 from paramtool.parts.companions import VLLM, follow
@@ -23,8 +24,6 @@ from paramtool.parts.schemes import BASE, PAIR, SHOWN, is_companion, logical, wi
 if TYPE_CHECKING:
     from paramtool.passes.parts.find import ApartGroup, FusedGroup
     from paramtool.passes.parts.fuse import Joint
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 def elements(group: ApartGroup, suffix: str, shapes: Shapes, packing: Packing) -> Callable[[str], tuple[int, ...]]:
@@ -60,7 +59,7 @@ def _is_turned(content: str) -> bool:
     return not patterns.inputs(first.terms[0][1]).issuperset(first.axes[-1])
 
 
-def _logical(name: str, found: Mapping[str, tuple[int, ...]], packing: Packing) -> tuple[int, ...]:
+def _logical(name: str, found: Shapes, packing: Packing) -> tuple[int, ...]:
     shape = found.get("weight")
     if shape is not None and len(shape) > 2:
         return shape
@@ -135,7 +134,7 @@ def told_apart(shapes: Shapes, packing: Packing) -> ToldApart:
     return ToldApart(weights, frozenset(packed), tuple(kept))
 
 
-def _before_packing(inner: Mapping[str, tuple[int, ...]], packing: Packing) -> tuple[int, ...] | None:
+def _before_packing(inner: Shapes, packing: Packing) -> tuple[int, ...] | None:
     """The shape of a weight that the file has only packed, or of which it has only low-rank factors."""
     blocks = inner.get("blocks", ())
     if len(blocks) == 4 and "scales" in inner:  # a stack: see `parts.companions`

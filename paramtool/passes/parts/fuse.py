@@ -14,6 +14,7 @@ from typing import NamedTuple
 from paramtool.errors import LayoutError, plural
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.parts import FusedTensor
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.layout import FusedRow, PartLayout, group
 from paramtool.parts.low_rank import factors
@@ -48,7 +49,7 @@ class Joint(NamedTuple):
 class KnownParts:
     """What is known of the tensors of a checkpoint beside their names."""
 
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Shapes
     sizes_of: SizesOf
     names: Mapping[str, str] = field(default_factory=dict)
     """{usual name of a part or a fused tensor: the name in the output}, where that is another."""
@@ -173,7 +174,7 @@ def _end(suffix: str) -> str:
     return suffix.lstrip("._") or WEIGHT
 
 
-def _check_one_width(name: str, sizes: Sizes, one: FusedGroup, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _check_one_width(name: str, sizes: Sizes, one: FusedGroup, shapes: Shapes) -> None:
     """LayoutError if the outputs of experts are not as wide as their inputs; its hint has the layouts that fit."""
     width, out = sizes.known.get("in"), sizes.known.get("out")
     if width is None or out is None or width == out:
@@ -218,9 +219,7 @@ def _joint(
     return Joint(stored, described, tuple(whole(one.name, one.shape) for found in parts.values() for one in found))
 
 
-def recorded(
-    one: FusedTensor, shapes: Mapping[str, tuple[int, ...]], packing: Packing = USUAL, *, is_fused: bool
-) -> Joint:
+def recorded(one: FusedTensor, shapes: Shapes, packing: Packing = USUAL, *, is_fused: bool) -> Joint:
     """A fused tensor as a record describes it, in a file that has it (`is_fused`) or its parts.
 
     LayoutError if the file has neither, or another.
@@ -293,7 +292,7 @@ def restored(
     return frozenset(taken), tuple(new)
 
 
-def parts_as_they_are(joints: Iterable[Joint], shapes: Mapping[str, tuple[int, ...]]) -> list[Stored]:
+def parts_as_they_are(joints: Iterable[Joint], shapes: Mapping[str, Shape]) -> list[Stored]:
     """The parts as the source has them; LayoutError if a record says another shape."""
     found = parts_of(joints)
     for one in found:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from paramtool.grouping import grouped
+from paramtool.model.view import Shape
 from paramtool.parts.words import APART, BASE, BLOCKS, CHILDREN, LAYER_STACKS, STACKS, TORCH_MHA, WEIGHTS, kind_in
 from paramtool.passes.parts.fused_names import joined
-from paramtool.passes.parts.seen_groups import KnownOfFile, SeenGroup, SeenParts, SeenTower, Shape, ShapeOf
+from paramtool.passes.parts.seen_groups import KnownOfFile, SeenGroup, SeenParts, SeenTower, ShapeOf
 
 NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 NOTHING = SeenParts()

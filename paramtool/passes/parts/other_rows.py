@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from paramtool import dialects
 from paramtool.errors import LayoutError, PlanError, UsageError
 from paramtool.model.parts import FusedTensor, PartsRecord
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts.known_model import KnownModel
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Stored, whole
@@ -23,7 +24,6 @@ from paramtool.passes.parts import following
 from paramtool.passes.parts.fuse import recorded
 from paramtool.passes.parts.recorded import family_layouts, places
 
-Shapes = Mapping[str, tuple[int, ...]]
 UNFIT = (LayoutError, PlanError, UsageError)
 """What reading a tensor as something raises where it cannot be that."""
 
@@ -132,7 +132,7 @@ def _form(opened: dialects.OpenedDialect, name: str) -> str:
 
 def _gives_hub(one: FusedTensor, opened: dialects.OpenedDialect, model: KnownModel) -> bool:
     """Whether what was taken out of a tensor of a dialect are tensors of transformers 4, under their names."""
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, Shape] = {}
     try:
         joint = recorded(one, shapes, model.packing, is_fused=False)
         (held,) = opened.read({one.tensor: joint.stored.shape})

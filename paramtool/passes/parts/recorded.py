@@ -6,12 +6,13 @@ record: unfused query_key_value, qkv-per-head    BLOOM has query_key_value: refu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import NamedTuple
 
 from paramtool import dialects
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.model.parts import FusedTensor, PartsRecord
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts.blocks import merged
 from paramtool.parts.config_facts import config_of, tower_of
 from paramtool.parts.families import EXPERTS, of_family
@@ -19,8 +20,6 @@ from paramtool.parts.known_model import KnownModel
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Stored, whole
 from paramtool.passes.parts.fuse import Joint, recorded
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 def kept_names(joints: Iterable[Joint], views: Container[str]) -> list[str]:
@@ -31,7 +30,7 @@ def kept_names(joints: Iterable[Joint], views: Container[str]) -> list[str]:
 class WithParts(NamedTuple):
     """The tensors of a file, those that the dialect lacks as their parts."""
 
-    shapes: dict[str, tuple[int, ...]]
+    shapes: dict[str, Shape]
     joints: tuple[Joint, ...] = ()
     """The fused tensors that are not in `shapes`; their parts are."""
 

@@ -16,7 +16,7 @@ from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
 from paramtool.model.optimizer import Move, SlotKind, SlotTargets
 from paramtool.model.plan import Plan, Requirement, Target
-from paramtool.model.view import View
+from paramtool.model.view import View, Views
 from paramtool.parts.pieces import Stored
 from paramtool.passes import objects_differ
 from paramtool.passes.module_versions import exchanged
@@ -217,7 +217,7 @@ def _connected(found: SortedTensors) -> Iterator[tuple[list[Stored], list[Stored
 
 
 def _move(where: str, old: list[Stored], new: list[Stored]) -> Move:
-    def through(views: Mapping[str, View], kind: SlotKind) -> SlotTargets:
+    def through(views: Views, kind: SlotKind) -> SlotTargets:
         held = copies.sources(where, old, views)
         return SlotTargets(tuple(copies.target(one, held) for one in new), tuple(copies.requirements(held)))
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.view import Shape
 
-Shape = tuple[int, ...]
 ShapeOf = Callable[[str], Shape]
 """The shape of the tensor of a name; () where there is none."""
 ROWS_OF = "rows of "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from paramtool import layouts
@@ -12,7 +12,7 @@ from paramtool.layouts.spec import Spec
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Ordered
-from paramtool.model.view import StorageId, View
+from paramtool.model.view import StorageId, Views
 from paramtool.passes.rnn.convert import convert_if_held
 
 BUFFER = "cudnn"
@@ -64,7 +64,7 @@ class _Buffer(NamedTuple):
     spec: Spec
 
 
-def _buffer(at: str, views: Mapping[str, View], storages: list[StorageId]) -> _Buffer | None:
+def _buffer(at: str, views: Views, storages: list[StorageId]) -> _Buffer | None:
     """The storage that a network's tensors fill in the buffer's order, from its first byte on, or None."""
     one = network_if_any(layouts.find(PARTS), at, {name: view.shape for name, view in views.items()})
     made = convert_if_held(one, views, layouts.find(BUFFER), {}, at=at) if one else None

@@ -23,7 +23,7 @@ from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.dtype import DType
 from paramtool.model.optimizer import SlotKind
 from paramtool.model.plan import Copy, Requirement, Target
-from paramtool.model.view import View, contiguous, reshaped
+from paramtool.model.view import Shape, Shapes, View, Views, contiguous, reshaped
 from paramtool.passes.coalesce import coalesced
 
 ROUNDING = 64
@@ -159,7 +159,7 @@ class _CellSource:
 
     sign: int
     view: View
-    shape: tuple[int, ...]
+    shape: Shape
     """The shape of the cell, row by row."""
     shift: float
     name: str
@@ -194,7 +194,7 @@ class _Cells:
 
 def convert_if_held(
     network: Network,
-    views: Mapping[str, View],
+    views: Views,
     layout: Layout,
     options: Mapping[str, str],
     *,
@@ -210,13 +210,13 @@ def convert_if_held(
 
 def convert(
     network: Network,
-    views: Mapping[str, View],
+    views: Views,
     layout: Layout,
     options: Mapping[str, str],
     *,
     at: str,
     keep_split: bool = False,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Shapes | None = None,
     carry: SlotKind = "weight",
     into_second: bool = False,
     swapped: tuple[int, int] | None = None,
@@ -298,9 +298,7 @@ def _taken(network: Network) -> Iterator[Change]:
         yield Change("taken", f"{raw!r} is read as {name!r}, which weight dropout makes from it")
 
 
-def _reshaped(
-    network: Network, views: Mapping[str, View], layout: Layout, targets: Iterable[Target]
-) -> Iterator[Change]:
+def _reshaped(network: Network, views: Views, layout: Layout, targets: Iterable[Target]) -> Iterator[Change]:
     """Tensors that stay in their layout and lose or gain axes of length 1."""
     if layout == network.layout:
         for old, new in zip((network.tensors[tensor.name] for tensor in network.stored()), targets, strict=False):
@@ -345,7 +343,7 @@ def _forms_for(layout: Layout, spec: Spec) -> list[Form]:
 # --- the source -------------------------------------------------------------------------------------------------
 
 
-def _cells(network: Network, views: Mapping[str, View], carry: SlotKind, into_second: bool) -> _Cells:
+def _cells(network: Network, views: Views, carry: SlotKind, into_second: bool) -> _Cells:
     """Where each cell of a network is."""
     where = repr(network.at) if network.at else "the network"
     cells = _Cells(where, carry=carry, into_second=into_second)
@@ -357,7 +355,7 @@ def _cells(network: Network, views: Mapping[str, View], carry: SlotKind, into_se
     return cells
 
 
-def _check_dtypes(network: Network, views: Mapping[str, View], where: str) -> None:
+def _check_dtypes(network: Network, views: Views, where: str) -> None:
     """Check that the tensors have one dtype; LayoutError names tensors that differ."""
     first: dict[str, tuple[str, str]] = {}
     for tensor in network.stored():
@@ -420,7 +418,7 @@ def _take(cells: _Cells, place: Place, name: str) -> None:
             cells.found.setdefault(other, replace(source, sign=other_sign))
 
 
-def _take_kept(cells: _Cells, network: Network, views: Mapping[str, View]) -> None:
+def _take_kept(cells: _Cells, network: Network, views: Views) -> None:
     """Take biases from where an earlier conversion kept them, provided that they still give the stored biases."""
     kept = _kept_cells(network, views)
     if not kept:
@@ -447,7 +445,7 @@ def _kept_form(spec: Spec) -> Form:
     return next(form for form in KEPT.forms if (form.kind, form.reset) == (spec.kind, spec.reset))
 
 
-def _kept_cells(network: Network, views: Mapping[str, View]) -> dict[Cell, _CellSource]:
+def _kept_cells(network: Network, views: Views) -> dict[Cell, _CellSource]:
     """The cells of the network that an earlier conversion kept."""
     form = _kept_form(network.spec)
     kept: dict[Cell, _CellSource] = {}
@@ -502,7 +500,7 @@ def _target(name: str, tensor: LayoutTensor, cells: _Cells, default: DType) -> t
     return Target(name, dtype, tensor.shape, tuple(coalesced(copies))), lost
 
 
-def _shaped(target: Target, shape: tuple[int, ...], where: str) -> Target:
+def _shaped(target: Target, shape: Shape, where: str) -> Target:
     """A target with axes of length 1 inserted or removed."""
     if squeezed(shape) != squeezed(target.shape):
         raise LayoutError(

@@ -17,7 +17,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Module, NoData, Unreadable
 from paramtool.model.objects import TensorRef
-from paramtool.model.view import View
+from paramtool.model.view import Shapes, View
 from paramtool.passes.rnn import beside
 from paramtool.passes.rnn.buffers import BUFFER, PARTS, fused_networks
 from paramtool.passes.rnn.convert import kept_off
@@ -48,7 +48,7 @@ class Found:
     network: Network
     parts: str = ""
     """The layout of the parts that it was fused from, as the file says."""
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Shapes = field(default_factory=dict)
     """As in `Module.shapes`."""
     ignored: tuple[str, ...] = ()
     """Names in its module that are not converted, on request."""

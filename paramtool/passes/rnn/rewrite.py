@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from paramtool.errors import LayoutError, PlanError, leading, listed, plural
@@ -16,7 +16,7 @@ from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.optimizer import Move, SlotKind, SlotTargets
 from paramtool.model.plan import Plan, Target
-from paramtool.model.view import View, contiguous, reshaped
+from paramtool.model.view import Shape, Shapes, View, Views, contiguous, reshaped
 from paramtool.passes.module_versions import exchanged
 from paramtool.passes.rewriting import Outcome, in_order, joined, lost, marked, of_rest, swaps, window
 from paramtool.passes.rnn.buffers import fused_networks
@@ -96,7 +96,7 @@ def moves(checkpoint: Checkpoint, converted: Iterable[Converted]) -> tuple[Move,
 def _move(one: Converted) -> Move:
     shapes = {tensor: target.shape for tensor, target in zip(one.tensors, one.targets, strict=True)}
 
-    def through(views: Mapping[str, View], kind: SlotKind) -> SlotTargets:
+    def through(views: Views, kind: SlotKind) -> SlotTargets:
         done = convert(one.source, views, one.layout, one.options, at=one.at, shapes=shapes, carry=kind)
         return SlotTargets(done.targets, done.requires, tuple(_rates(one)))
 
@@ -247,7 +247,7 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     source = f"converted from {one.source.layout.name}{old}" + (f": {changes}" if changes else "")
     unseen = [fact for fact in (*one.layout.assumed, *one.layout.required) if one.spec.has(fact)]
     parts = one.source.layout.name if one.source.layout.name in PARTS else ""
-    shapes: Mapping[str, tuple[int, ...]] = _own_shapes(one.source, checkpoint) if parts else {}
+    shapes: Shapes = _own_shapes(one.source, checkpoint) if parts else {}
     if stays:
         before = next((module for module in checkpoint.modules if module.at == one.at), None)
         source, parts, shapes = (before.source, before.parts, before.shapes) if before else ("", "", {})
@@ -266,7 +266,7 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     )
 
 
-def _own_shapes(one: Network, checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+def _own_shapes(one: Network, checkpoint: Checkpoint) -> dict[str, Shape]:
     """The shapes of a network's tensors that differ from those of its layout."""
     views = checkpoint.views()
     found = {tensor.name: (views[one.tensors[tensor.name]].shape, tensor.shape) for tensor in one.stored()}

@@ -19,7 +19,7 @@ from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import quantised
 from paramtool.model.alias import Alias
-from paramtool.model.checkpoint import Entry
+from paramtool.model.checkpoint import Entries
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.plan import Plan, Target, whole
 from paramtool.parts.packing import Packing
@@ -55,7 +55,7 @@ class Typed:
     warnings: tuple[str, ...] = ()
 
 
-def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules, packing: Packing | None = None) -> Typed:
+def apply(plan: Plan, entries: Entries, rules: TypeRules, packing: Packing | None = None) -> Typed:
     """A plan with tensors cast as the rules say; `entries` are those of the source.
 
     With `packing`, what a config says of them, quantised weights are dequantised, and have the type of their scales if
@@ -108,9 +108,7 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules, packing: P
 class _TypeRequest:
     """What the rules say of each name."""
 
-    def __init__(
-        self, plan: Plan, entries: Mapping[str, Entry], rules: TypeRules, packing: Packing | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, entries: Entries, rules: TypeRules, packing: Packing | None = None) -> None:
         self.rules = rules
         self.entries = entries
         there = {name: entry for name, entry in entries.items() if name in plan.names}

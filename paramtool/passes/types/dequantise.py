@@ -9,12 +9,12 @@ forward.py, `dequantize`), ModelOpt and vLLM.  The products are of the scales' t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from paramtool.errors import PlanError, listed, plural
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import quantised
-from paramtool.model.checkpoint import Entry
+from paramtool.model.checkpoint import Entries
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View, contiguous
@@ -84,7 +84,7 @@ def _spans(length: int, block: int) -> Iterator[tuple[int, tuple[tuple[int, int]
         yield count, ((rest, 1),)
 
 
-def scaled(entries: Mapping[str, Entry], packing: Packing, wanted: Iterable[str] | None = None) -> dict[str, Scaled]:
+def scaled(entries: Entries, packing: Packing, wanted: Iterable[str] | None = None) -> dict[str, Scaled]:
     """{codes: they and their scales}, of the codes `wanted`, else of all.
 
     PlanError lists those of another scheme, and those without scales.

@@ -20,8 +20,8 @@ from difflib import get_close_matches
 
 from paramtool.errors import UsageError
 from paramtool.model import quantised
-from paramtool.model.checkpoint import Entry
-from paramtool.model.view import View
+from paramtool.model.checkpoint import Entries
+from paramtool.model.view import View, Views
 from paramtool.passes.types.rules import TypeRules, matches
 
 STATISTICS = (("running_mean", "running_var"), ("moving_mean", "moving_var"), ("moving_mean", "moving_variance"))
@@ -31,12 +31,12 @@ AFFINE = ("weight", "bias", "gamma", "beta", "scale")
 NORM = re.compile(r".*norm.*|(?:.*_)?(?:ln|bn|gn)(?:_?(?:\d+|[a-z]))?", re.I)
 COUNTERS = ("num_batches_tracked", "step", "steps", "global_step", "count", "iteration", "iterations")
 
-Names = Mapping[str, View]
+Names = Views
 Reasons = dict[str, str]
 """{tensor: why it is of a kind}"""
 
 
-def kept(names: Names, entries: Mapping[str, Entry], rules: TypeRules) -> tuple[Reasons, list[str]]:
+def kept(names: Names, entries: Entries, rules: TypeRules) -> tuple[Reasons, list[str]]:
     """The tensors that `--keep-float32` names, each with the reason, and the kinds of which there is none.
 
     UsageError for a word that is neither a kind nor matches a tensor.
@@ -67,7 +67,7 @@ def _unknown(word: str, names: Names, rules: TypeRules) -> UsageError:
     )
 
 
-def batchnorm(names: Names, entries: Mapping[str, Entry]) -> Reasons:
+def batchnorm(names: Names, entries: Entries) -> Reasons:
     """The tensors of modules with running statistics."""
     plain = {name.removesuffix(":0"): name for name in names}
     found: Reasons = {}
@@ -100,7 +100,7 @@ def _with_arguments(stem: str) -> str:
     return re.sub(r"(^|[./])batch_stats(?=[./])", r"\1params", stem.replace("aux:", "arg:", 1), count=1)
 
 
-def norm(names: Names, entries: Mapping[str, Entry]) -> Reasons:
+def norm(names: Names, entries: Entries) -> Reasons:
     """The tensors of norms of any kind."""
     found = batchnorm(names, entries)
     modules: dict[str, dict[str, str]] = {}
@@ -144,13 +144,13 @@ def is_number(view: View) -> bool:
     return view.dtype.name.startswith(("float", "bfloat"))
 
 
-def scales(names: Names, entries: Mapping[str, Entry]) -> Reasons:
+def scales(names: Names, entries: Entries) -> Reasons:
     """The scales of quantised weights."""
     found = quantised.groups({name: entry for name, entry in entries.items() if name in names})
     return {name: f"scales: belongs to {packed!r}" for packed, belongs in found.items() for name in belongs}
 
 
-def counters(names: Names, entries: Mapping[str, Entry]) -> Reasons:
+def counters(names: Names, entries: Entries) -> Reasons:
     """Counters, by name and size."""
     return dict(_counters(names))
 
@@ -162,7 +162,7 @@ def _counters(names: Names) -> Iterator[tuple[str, str]]:
             yield name, f"counters: one number called {word!r}"
 
 
-KINDS: Mapping[str, Callable[[Names, Mapping[str, Entry]], Reasons]] = {
+KINDS: Mapping[str, Callable[[Names, Entries], Reasons]] = {
     "batchnorm": batchnorm,
     "norm": norm,
     "scales": scales,
