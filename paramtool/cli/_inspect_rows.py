@@ -402,7 +402,7 @@ def _other_ranks(found: Inspection) -> _render.Row:
     from paramtool import formats
     from paramtool.errors import ParamtoolError
 
-    folder, _, name = found.checkpoint.files[0].path.rpartition("/")
+    folder, _, name = found.checkpoint.path.rpartition("/")
     try:
         formats.read(folder or ".", name, allow_class=found.allow_class)
     except ParamtoolError as error:

@@ -46,9 +46,9 @@ def typed(plan: Plan, checkpoint: Checkpoint, untouched: Container[str], options
     wanted = asked(options)
     if not (wanted.rules or wanted.keep or options.dequantise):
         return None
-    packing = packing_of(config_beside(checkpoint.files[0].path)) if options.dequantise else None
+    packing = packing_of(config_beside(checkpoint.path)) if options.dequantise else None
     found = apply(plan, checkpoint.entries, wanted, packing)
-    before = types_record.decode(checkpoint.files[0].path, plan.metadata)
+    before = types_record.decode(checkpoint.path, plan.metadata)
     cast = {name: dtype for name, dtype in before.cast.items() if name in untouched} | dict(found.names)
     scaled = {name: others for name, others in before.dequantised.items() if name in untouched}
     record = {types_record.KEY: types_record.encode(cast, {**scaled, **found.dequantised})} if cast else {}
@@ -90,13 +90,13 @@ def dequantised_again(found: Checkpoint, source: Checkpoint) -> tuple[tuple[Targ
 
     PlanError where they cannot be dequantised.
     """
-    recorded = types_record.decode(found.files[0].path, found.metadata).dequantised
+    recorded = types_record.decode(found.path, found.metadata).dequantised
     mine, theirs = found.views(), source.views()
     both = [name for name in recorded if name in mine and name in theirs]
     names = [n for n in both if theirs[n].dtype.name in dequantise.FP8 and mine[n].dtype != theirs[n].dtype]
     if not names:
         return (), frozenset()
-    again = dequantise.scaled(source.entries, packing_of(config_beside(source.files[0].path)), names)
+    again = dequantise.scaled(source.entries, packing_of(config_beside(source.path)), names)
     gone = {other for name in names for other in again[name].beside if other not in mine}
     return tuple(one.target(name, mine[name].dtype) for name, one in again.items()), frozenset(gone)
 

@@ -78,7 +78,7 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
     names = {name: name for name in found.entries}
     output, source = found.metadata, expected.metadata
     with suppress(errors.PlanError):  # parts that an entry names are not there: it is compared as it stands
-        output, source = (with_tensors(one.files[0].path, one.metadata, names) for one in (found, expected))
+        output, source = (with_tensors(one.path, one.metadata, names) for one in (found, expected))
     for key in {**source, **output}:
         one, other = output.get(key), source.get(key)
         if one == other or key == "format" or key in RECORDS:

@@ -98,9 +98,7 @@ def _retied(expected: Sets, found: Sets) -> dict[str, bytes]:
     made: dict[str, bytes] = {}
     for place, mine in expected.items():
         for source, output in zip(mine[:1], found.get(place, ())[:1], strict=False):
-            before, known = (
-                ties.decode(one.checkpoint.files[0].path, one.checkpoint.metadata) for one in (source, output)
-            )
+            before, known = (ties.decode(one.checkpoint.path, one.checkpoint.metadata) for one in (source, output))
             if known == before:
                 continue
             config = _ties.new_config(source.checkpoint, [*known.untied], known.tied)

@@ -28,7 +28,7 @@ def with_state(
     moves = (*again.moves, *of_networks(found, source))
     if not changes(moves, again.renamed):
         return again
-    known = record.decode(found.files[0].path, found.metadata)
+    known = record.decode(found.path, found.metadata)
     choice = OptimizerChoice(state=state, recorded={one.at: one.before for one in known})
     try:
         if not has_state(source) or not has_state(found):

@@ -93,10 +93,10 @@ def _inside(folder: Path, names: Sequence[str]) -> Iterator[str]:
 
 def _differences(mine: Checkpoint, against: Path, changed: _Changed, *, name: str, allowing: Allowing) -> Iterator[str]:
     """How a file differs from that of the source with the state of new parameters."""
-    said, source = record.decode(mine.files[0].path, mine.metadata), changed.source
+    said, source = record.decode(mine.path, mine.metadata), changed.source
     bound = bound_files(against, source, allowing=allowing, recorded={one.at: one.before for one in said})
     theirs, bindings = next((one.checkpoint, one.bindings) for one in bound if one.file == name)
-    refuse_defects(theirs.files[0].path, bindings)
+    refuse_defects(theirs.path, bindings)
     ranks = dict[str, int]()
     for one in said:
         prefix = _prefix(bindings, one.at, source)

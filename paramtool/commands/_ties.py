@@ -36,9 +36,9 @@ def carried(found: Carried, ties: Retied, choice: StateChoice) -> Carried:
 
 def again(found: Checkpoint, source: Checkpoint) -> tuple[Checkpoint, tuple[Move, ...], StateChoice]:
     """A source with the ties of an output that was made of it, the parameters that changed, and the choices."""
-    known = record.decode(found.files[0].path, found.metadata)
+    known = record.decode(found.path, found.metadata)
     choice = StateChoice(known.state.get("untied", ""), known.state.get("tied", ""))
-    if known == record.decode(source.files[0].path, source.metadata):
+    if known == record.decode(source.path, source.metadata):
         return source, (), choice
     lacks = {n: first for n, first in known.untied.items() if n not in source.entries and first in source.entries}
     source = with_names(source, lacks) or source  # `dedup --ties` gave it these
@@ -51,7 +51,7 @@ def again(found: Checkpoint, source: Checkpoint) -> tuple[Checkpoint, tuple[Move
 
 def untied_config(checkpoint: Checkpoint, names: Sequence[str]) -> dict[str, bytes]:
     """{config.json: its text} as it is beside the names that are untied, where the one of the input ties them."""
-    config = config_ties.config_beside(checkpoint.files[0].path) if names else None
+    config = config_ties.config_beside(checkpoint.path) if names else None
     if config is None or not _rows(config, checkpoint, names):
         return {}
     made = _saying(config, False)
@@ -60,7 +60,7 @@ def untied_config(checkpoint: Checkpoint, names: Sequence[str]) -> dict[str, byt
 
 def tied_config(checkpoint: Checkpoint, tie: Mapping[str, str]) -> dict[str, bytes]:
     """{config.json: its text} as it is beside the names that are tied, where the one of the input can say that."""
-    config = config_ties.config_beside(checkpoint.files[0].path) if tie else None
+    config = config_ties.config_beside(checkpoint.path) if tie else None
     if config is None or not _unsaid(config, checkpoint, tie):
         return {}
     made = _saying(config, True)

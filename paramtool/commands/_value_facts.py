@@ -111,7 +111,7 @@ def of_config(checkpoint: Checkpoint) -> dict[str, Fact]:
         return {}
     found: dict[str, str] = {}
     for name in (hf_config.NAME, hf_config.QUANTISATION, *hf_config.ALONE):
-        is_whole, said = name in hf_config.ALONE, _leaves(config_beside(checkpoint.files[0].path, name), "")
+        is_whole, said = name in hf_config.ALONE, _leaves(config_beside(checkpoint.path, name), "")
         found |= {at: one for at, one in said if at and (is_whole or {*at.split(".")} & quantised.IN_CONFIG)}
     return _settings(found)
 

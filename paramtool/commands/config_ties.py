@@ -121,7 +121,7 @@ def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Checkpoint:
     found = with_names(checkpoint, names)
     if found is None:
         raise UsageError(
-            f"{checkpoint.files[0].path}: holds more than the tensors of one model; there is no place for more names",
+            f"{checkpoint.path}: holds more than the tensors of one model; there is no place for more names",
             hint="--only SECTION takes its model alone",
         )
     return found
@@ -144,7 +144,7 @@ def _refuse_absent(checkpoint: Checkpoint, ties: Mapping[str, str]) -> None:
         if len(names) > 1 and not any(name in checkpoint.entries for name in names):
             prefix, count = suggest.prefix_before(names, checkpoint.entries)
             raise UsageError(
-                f"{checkpoint.files[0].path}: {' and '.join(map(repr, names[:3]))} shall be tied, and none of these "
+                f"{checkpoint.path}: {' and '.join(map(repr, names[:3]))} shall be tied, and none of these "
                 "names is there: nothing can be recorded for them",
                 hint=f"the names there begin with {prefix!r}: --only SECTION takes a part of the file"
                 if count
@@ -178,7 +178,7 @@ def separated(checkpoint: Checkpoint, names: Collection[str], said: Mapping[str,
     }
     if not said:
         return replace(checkpoint, entries=entries)
-    known = record.decode(checkpoint.files[0].path, checkpoint.metadata)
+    known = record.decode(checkpoint.path, checkpoint.metadata)
     text = record.encode(known._replace(untied={**known.untied, **said}))
     return replace(checkpoint, entries=entries, metadata={**checkpoint.metadata, record.KEY: text})
 

@@ -399,8 +399,8 @@ def metadata_of(part: ExportedPart) -> Mapping[str, str]:
     names = {part.old.get(new, new): new for new in part.entries}
     stored = [name for name, entry in whole.entries.items() if entry.link is None or not entry.link.owner]
     is_same = all(names.get(name) == name for name in stored)
-    found = carried_metadata(whole.files[0].path, whole.metadata, names, keeps_dialect=is_same)
-    check_codes(whole.files[0].path, whole.entries, names)
+    found = carried_metadata(whole.path, whole.metadata, names, keeps_dialect=is_same)
+    check_codes(whole.path, whole.entries, names)
     return found
 
 
@@ -517,7 +517,7 @@ def _wanted_like(like: Path, options: ExportOptions) -> ExportRequest:
     other = formats.read(like, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
     section, shapes = _names_like(other, options.like_only)
     if not shapes:
-        raise UsageError(f"{other.files[0].path}: holds no tensor, so it names none to export; expected a checkpoint")
+        raise UsageError(f"{other.path}: holds no tensor, so it names none to export; expected a checkpoint")
     return ExportRequest(
         [NamedShapes(shapes, with_firsts(options.ties))],
         [file.path for file in other.files],

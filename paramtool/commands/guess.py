@@ -33,7 +33,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.config import reading
 from paramtool.model.display import Displayed
-from paramtool.model.view import Shapes, View
+from paramtool.model.view import Shape, Shapes, View
 from paramtool.parts.facts import KINDS, from_spec
 from paramtool.passes.rnn import beside
 from paramtool.passes.rnn import convert as relayout_pass
@@ -292,7 +292,7 @@ def _views(checkpoint: Checkpoint, at: str | None) -> dict[str, View]:
     if at in checkpoint.entries:
         if at not in views or len(views[at].shape) != 1:
             raise UsageError(
-                f"{checkpoint.files[0].path}: {at!r} is not a one-dimensional tensor of floats, as a flat network is",
+                f"{checkpoint.path}: {at!r} is not a one-dimensional tensor of floats, as a flat network is",
                 hint="--at takes a vector, or the module of several tensors",
             )
         return {at: views[at]}
@@ -304,7 +304,7 @@ def _views(checkpoint: Checkpoint, at: str | None) -> dict[str, View]:
         homes = list(dict.fromkeys(word for name in views for word in (name, vectors.home_of(name)) if word))
         near = ", ".join(map(repr, get_close_matches(at, homes, 3, 0.5)))
         raise UsageError(
-            f"{checkpoint.files[0].path}: there is no tensor {at!r}, and no module",
+            f"{checkpoint.path}: there is no tensor {at!r}, and no module",
             hint=f"do you mean {near}?" if near else "`inspect --tensors` lists the names",
         )
     return inside
@@ -312,7 +312,7 @@ def _views(checkpoint: Checkpoint, at: str | None) -> dict[str, View]:
 
 def _without(
     shapes: Shapes, found: Sequence[Guess], views: dict[str, View]
-) -> dict[str, tuple[int, ...]]:  # fmt: skip
+) -> dict[str, Shape]:  # fmt: skip
     """The tensors that belong to no candidate yet, by name or as another name of the same window."""
     names = {name for one in found for name in one.tensors.values()}
     windows = {views[name] for name in names if name in views}

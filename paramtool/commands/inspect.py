@@ -15,7 +15,7 @@ from paramtool.errors import FormatError, refuse_string
 from paramtool.formats import hf_config, policy
 from paramtool.formats.config_names import with_config
 from paramtool.formats.judging import judging
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Compound, Entries, Entry, Unknown, judged_files, pending
@@ -55,7 +55,7 @@ MAX_PICTURED = 20_000
 """Tensors of a checkpoint that a notebook draws."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class Inspection(Displayed):
     """What `inspect` knows of a checkpoint."""
 
@@ -136,7 +136,7 @@ class Inspection(Displayed):
         files = self.below.files if self.below else {}
         judged = [(path, asked) for path, asked in found if beside or files[path].weights]
         policy.refuse(
-            [(self.checkpoint.files[0].path, self.checkpoint.unknown), *judged], self.allow_class,
+            [(self.checkpoint.path, self.checkpoint.unknown), *judged], self.allow_class,
             refused=self.below.refused if self.below else (), is_listed=beside,
         )  # fmt: skip
 
@@ -381,7 +381,7 @@ def _declared(settings: Config, checkpoint: Checkpoint, graph: AliasGraph, progr
 def _quantised(checkpoint: Checkpoint) -> Mapping[str, int | None]:
     """Quantised weights, with the bits of a code that the config beside them says."""
     found = quantised.elements(checkpoint.entries, 0, checkpoint.metadata)
-    path = hf_config.beside(checkpoint.files[0].path) if None in found.values() else ""
+    path = hf_config.beside(checkpoint.path) if None in found.values() else ""
     if not path:
         return found
     from paramtool.parts.packing import packing_of

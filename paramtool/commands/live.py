@@ -20,7 +20,7 @@ from paramtool.model.display import Displayed
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import check_made
 from paramtool.model.storage import ByteRange, SourceFile, Storage
-from paramtool.model.view import contiguous
+from paramtool.model.view import Shape, contiguous
 from paramtool.passes import select
 from paramtool.passes.rnn.find import NetworkRequest, find
 
@@ -82,7 +82,7 @@ def values(
     return LoadedInto(used, into.unfilled, into.unused, (*checkpoint.said(), *warnings, *more, *into.notes))
 
 
-def described(tensors: Mapping[str, tuple[str, tuple[int, ...]]], parts: Mapping[str, LayerPart]) -> Checkpoint:
+def described(tensors: Mapping[str, tuple[str, Shape]], parts: Mapping[str, LayerPart]) -> Checkpoint:
     """A model in memory as a checkpoint: {name: (dtype, shape)}."""
     views = {name: contiguous(k, DTYPES[dtype], shape) for k, (name, (dtype, shape)) in enumerate(tensors.items())}
     storages = {int(v.storage): Storage(int(v.storage), v.nbytes, ByteRange("", 0, v.nbytes)) for v in views.values()}

@@ -74,7 +74,7 @@ def with_data(checkpoint: Checkpoint) -> Checkpoint:
             empty.append(f"{name!r} ({value.why if isinstance(value, NoData) else f'needs {value.needs}'})")
     if empty:
         raise FormatError(
-            f"{checkpoint.files[0].path}: {plural(len(empty), 'tensor')} without data: {', '.join(empty[:5])}",
+            f"{checkpoint.path}: {plural(len(empty), 'tensor')} without data: {', '.join(empty[:5])}",
             hint="only=... loads another part",
         )
     return checkpoint

@@ -18,7 +18,7 @@ from paramtool.errors import PlanError, UsageError, plural, some
 from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
 from paramtool.formats.record.optimizer import RecordedNames
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.nested import SEPARATOR, leaves, nested
@@ -34,7 +34,7 @@ DROP = "--drop-optimizer writes the model without it"
 MAX_NAMED = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MovedOptimizer:
     """One optimizer whose state was moved."""
 
@@ -49,7 +49,7 @@ class MovedOptimizer:
     """How its entries were bound to the parameters of the source."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateReport:
     """What became of the optimizers of a checkpoint."""
 
@@ -101,12 +101,12 @@ def prepared(
     """
     if stale := copies.stale(checkpoint, moves):
         raise PlanError(
-            f"{checkpoint.files[0].path}: {stale[0]!r} would change, and {stale[1]!r} of an average of it would not",
+            f"{checkpoint.path}: {stale[0]!r} would change, and {stale[1]!r} of an average of it would not",
             hint="change both (--at, --tie and --untie take several names), or --only SECTION takes the model alone",
         )
     if not has_state(checkpoint):
         if choice.names is not None and not choice.is_beside:
-            raise UsageError(f"{checkpoint.files[0].path}: has no optimizer that --optimizer-names could be of")
+            raise UsageError(f"{checkpoint.path}: has no optimizer that --optimizer-names could be of")
         return Carried(checkpoint)
     if choice.drop:
         return dropped(checkpoint)
@@ -119,8 +119,8 @@ def prepared(
     refuse_unknown(checkpoint, bindings)
     for binding in bindings:
         if moves and binding.optimizer.refused:
-            raise refusal(checkpoint.files[0].path, binding.optimizer.at, binding.optimizer.refused)
-    refuse_defects(checkpoint.files[0].path, bindings)
+            raise refusal(checkpoint.path, binding.optimizer.at, binding.optimizer.refused)
+    refuse_defects(checkpoint.path, bindings)
     averages = bound_copies(path, checkpoint, choice.recorded)
     following = (*bindings, *(one for one in averages if not one.defects))
     state = moved(checkpoint, following, moves, renamed, choice=choice.state)
@@ -168,7 +168,7 @@ def refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:
     of_optimizers = [name for name, entry in checkpoint.entries.items() if entry.role == "optimizer"]
     others = [] if "" in places else [name for name in of_optimizers if name not in known]
     if others:
-        where = checkpoint.files[0].path
+        where = checkpoint.path
         raise refusal(where, "", f"which parameters {some(others, MAX_NAMED)} belong to is not known")
 
 
@@ -205,7 +205,7 @@ def refuse_unsaid(plan: Plan, carried: Carried, is_plain: bool) -> None:
             expected = keras_trained.names_in_order(shapes, carried.checkpoint.metadata, len(one.names))
             if [prefix + name for name in one.names.values()] != expected:
                 reason = "its entries are numbered, and such a file cannot say whose they are; -o NAME.safetensors can"
-                raise refusal(carried.checkpoint.files[0].path, one.optimizer.at, reason)
+                raise refusal(carried.checkpoint.path, one.optimizer.at, reason)
 
 
 def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outcome]:
@@ -246,7 +246,7 @@ def with_state(plan: Plan, carried: Carried) -> Plan:
 def _with_record(metadata: Mapping[str, str], carried: Carried) -> dict[str, str]:
     """Metadata that say whose the entries of the moved optimizers are."""
     assert carried.state is not None
-    known = {one.at: one for one in record.decode(carried.checkpoint.files[0].path, metadata)}
+    known = {one.at: one for one in record.decode(carried.checkpoint.path, metadata)}
     before = {binding.optimizer.at: binding.names for binding in carried.bindings}
     sections = carried.checkpoint.sections
     outside = {one.name: one.prefix for one in sections if one.prefix.endswith(SEPARATOR)}

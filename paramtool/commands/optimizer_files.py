@@ -44,7 +44,7 @@ from paramtool.errors import LayoutError, PlanError, some
 from paramtool.formats import hf_config
 from paramtool.formats.folder.training_files import is_training_state, optimizer_of
 from paramtool.formats.output import OutputFile
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, Move
 from paramtool.model.plan import Plan, check
@@ -131,7 +131,7 @@ def _refusal(where: str, files: Iterable[str], why: str, hint: str = "") -> Plan
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FollowingWork:
     """What becomes of the files beside the weights."""
 
@@ -165,7 +165,7 @@ def works(
     done = FollowingWork()
     for name, files in found.files.items():
         one = bound[name]
-        refuse_defects(one.checkpoint.files[0].path, one.bindings)
+        refuse_defects(one.checkpoint.path, one.bindings)
         refuse_unknown(one.checkpoint, one.bindings)
         _refuse_misplaced(path, source, one, found, target=target)
         # PlanError where tensors change that stand for parameters in the form of the class, which would not follow.
@@ -175,7 +175,7 @@ def works(
             lost = [move for move in found.moves if not _has_entries(binding, source, move.old)]
             if own and lost and target is None:
                 raise refusal(
-                    one.checkpoint.files[0].path, binding.optimizer.at,
+                    one.checkpoint.path, binding.optimizer.at,
                     f"it has entries for parameters such as {own[0]!r}, which the weights have in another form, and "
                     f"{lost[0].old[0]!r} changes",
                 )  # fmt: skip
@@ -299,7 +299,7 @@ def _refuse_misplaced(
         )
         for old, name in order.misplaced(_old_decays(folder, source), new, moves, found.renamed):
             groups = "the Trainer's two groups (with weight decay, and without) do not fit"
-            raise refusal(one.checkpoint.files[0].path, binding.optimizer.at,
+            raise refusal(one.checkpoint.path, binding.optimizer.at,
                           f"{old!r} becomes {name!r}, which the Trainer has in the other group: {groups}")  # fmt: skip
 
 

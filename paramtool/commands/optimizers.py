@@ -167,7 +167,7 @@ def _bound(state: OptimizerState, known: _Orders, shapes: Shapes, trainer: bool)
 
 def _recorded(checkpoint: Checkpoint) -> dict[str, Mapping[str, str]]:
     """{path of an optimizer: its names}, as the record of the file has them."""
-    return {one.at: one.names for one in record.decode(checkpoint.files[0].path, checkpoint.metadata)}
+    return {one.at: one.names for one in record.decode(checkpoint.path, checkpoint.metadata)}
 
 
 def _by_record(

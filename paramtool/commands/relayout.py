@@ -304,7 +304,7 @@ def _carried(
 
         taken = change.pop()
         if keeps_state(checkpoint) or holds_state(where.sidecars):
-            moves, renamed = moves_of_parts(checkpoint.files[0].path, taken), renames(taken)
+            moves, renamed = moves_of_parts(checkpoint.path, taken), renames(taken)
         change = [taken]
     else:
         moves = (*moves_of_networks(checkpoint, converted), *ties.moves)
@@ -343,7 +343,7 @@ def _planned(
     plan, outcome = finished(plan, outcome, carried)
     refuse_unsaid(plan, carried, not where.writer.holds.objects)
     stay = outcome.untouched.keys() & checkpoint.entries.keys()
-    check_codes(checkpoint.files[0].path, checkpoint.entries, {name: name for name in stay}, QUANTISE)
+    check_codes(checkpoint.path, checkpoint.entries, {name: name for name in stay}, QUANTISE)
     typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
     plan = typed.plan if typed else plan
     if typed and typed.dequantised:
@@ -352,7 +352,7 @@ def _planned(
         kept = {n: one for n, one in outcome.untouched.items() if n not in gone and n not in typed.dequantised}
         made = outcome.made | typed.dequantised.keys()
         outcome = replace(outcome, rest=replace(outcome.rest, entries=rest), untouched=kept, made=made)
-    metadata = with_tensors(checkpoint.files[0].path, plan.metadata, {name: name for name in plan.names})
+    metadata = with_tensors(checkpoint.path, plan.metadata, {name: name for name in plan.names})
     plan = replace(plan, metadata=metadata)
     check(plan, plan.order, checkpoint.storages)
     return plan, outcome, typed
@@ -364,7 +364,7 @@ def _rearrangement_for(
     """As `_rearrangement`; UnsafeError if the output would lack the config of the model."""
     found = _rearrangement(checkpoint, options)
     if found[0] is not None:
-        check_config(os.path.dirname(checkpoint.files[0].path), where.sidecars)
+        check_config(os.path.dirname(checkpoint.path), where.sidecars)
     return found
 
 

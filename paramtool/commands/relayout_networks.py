@@ -64,7 +64,7 @@ def _refuse_apart(checkpoint: Checkpoint) -> None:
     if seen is not None and all(group.form != "fused" for group in seen.groups):
         from paramtool.passes.parts.groups import words
 
-        where = checkpoint.files[0].path
+        where = checkpoint.path
         lines = [f"{tower.at}: {words(tower)}" for tower in seen.towers]
         kinds = " or ".join(dict.fromkeys(group.kind for group in seen.groups))
         raise LayoutError(
@@ -80,8 +80,7 @@ def _refuse_dialect(checkpoint: Checkpoint) -> None:
 
     if (dialect := dialect_of(checkpoint)) not in ("", HUB, MEMORY):
         raise LayoutError(
-            f"{checkpoint.files[0].path}: its names are those of {dialect}; no layout of single tensors is known under "
-            "them",
+            f"{checkpoint.path}: its names are those of {dialect}; no layout of single tensors is known under them",
             hint=f"paramtool convert SRC --from {dialect} --to {HUB} -o DST converts the whole model",
         )
 
@@ -106,7 +105,7 @@ def _stacked(checkpoint: Checkpoint, found: list[Found], options: RelayoutOption
     """The networks with layers put together or taken apart."""
     stacks = [stacking.parse(text) for text in options.stack]
     by_name = {one.network.at: one for one in found}
-    where = checkpoint.files[0].path
+    where = checkpoint.path
     made = stacking.stacked(where, [one.network for one in found], stacks)
     old = [by_name[at] for one in made for at in one.stacked]
     if kept := [name for name in checkpoint.entries if not options.drop_kept and any(o.is_kept(name) for o in old)]:
@@ -126,7 +125,7 @@ def _unsure(checkpoint: Checkpoint, name: str, facts: Facts, source: str | None)
     from paramtool.guessing.candidates import flat, spec_of
 
     shapes = {other: view.shape for other, view in checkpoint.views().items()}
-    where, length = checkpoint.files[0].path, prod(shapes[name])
+    where, length = checkpoint.path, prod(shapes[name])
     every = flat(length, vectors.hints(name, shapes, layouts.parse(source or "")[0]))
     likely = [c for c in every if all(getattr(spec_of(c.spec), key) == value for key, value in facts.items())]
     if not likely:
@@ -191,9 +190,7 @@ def converted_network(checkpoint: Checkpoint, found: Found, options: RelayoutOpt
     except UsageError as error:
         if options.target is not None:
             raise
-        text = (
-            f"{checkpoint.files[0].path}: {network.at!r:.200}: the file says what it was made from, and {error.message}"
-        )
+        text = f"{checkpoint.path}: {network.at!r:.200}: the file says what it was made from, and {error.message}"
         raise LayoutError(text, "--layout-file has a layout of one's own, `convert --to` writes another") from None
     at = (options.rename or {}).get(network.at, network.at)
     views = {name: view for name, view in checkpoint.views().items() if not (options.drop_kept and found.is_kept(name))}
@@ -205,12 +202,12 @@ def converted_network(checkpoint: Checkpoint, found: Found, options: RelayoutOpt
             network, views, layout, chosen, at=at, keep_split=options.keep_split, shapes=shapes
         )
     except LayoutError as error:
-        raise error.located(checkpoint.files[0].path) from None
+        raise error.located(checkpoint.path) from None
 
 
 def _check_renamed(checkpoint: Checkpoint, found: list[Found], rename: Mapping[str, str]) -> None:
     """UsageError for a new name of what is no converted network."""
     there = dict.fromkeys(one.network.at for one in found)
     if unknown := [at for at in rename if at not in there]:
-        where, known = checkpoint.files[0].path, ", ".join(map(repr, there))
+        where, known = checkpoint.path, ", ".join(map(repr, there))
         raise UsageError(f"{where}: --rename {unknown[0]!r} is not a converted network; expected one of: {known}")

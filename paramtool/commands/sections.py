@@ -34,4 +34,4 @@ def section_of(whole: Checkpoint, name: str) -> Checkpoint:
     found = select.section(whole, meant)
     prefix = next(section.prefix for section in whole.sections if section.name == meant)
     renamed = {f"{prefix}{name}": name for name in found.entries}
-    return with_config(replace(found, metadata=carried_metadata(whole.files[0].path, whole.metadata, renamed)))[0]
+    return with_config(replace(found, metadata=carried_metadata(whole.path, whole.metadata, renamed)))[0]

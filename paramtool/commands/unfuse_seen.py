@@ -41,7 +41,7 @@ def unfused(checkpoint: Checkpoint, at: Sequence[str], spec: Facts, known: Known
     from paramtool.passes.parts import find, fuse
     from paramtool.passes.parts.layouts_seen import refusal
 
-    where = checkpoint.files[0].path
+    where = checkpoint.path
     seen = seen_parts(checkpoint, spec.sizes)
     groups = [group for group in seen.groups if group.form == "fused" and _is_at(group, at)] if seen else []
     if not groups:

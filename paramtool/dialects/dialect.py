@@ -271,7 +271,7 @@ class _Parts:
     def __init__(self, row: _Compiled, fields: Mapping[str, str]) -> None:
         self.row = row
         self.fields = dict(fields)
-        self.found: dict[str, dict[int, tuple[str, tuple[int, ...]]]] = {}
+        self.found: dict[str, dict[int, tuple[str, Shape]]] = {}
 
     def add(self, term: str, name: str, shape: Shape) -> None:
         """A part."""
@@ -424,7 +424,7 @@ def _refuse_companions(dialect: str, templates: Sequence[Template], names: Seque
 
 def _each_once(found: Iterable[Stored]) -> None:
     """LayoutError if two tensors hold the same elements of a part."""
-    holders: dict[tuple[str, tuple[int, ...]], str] = {}
+    holders: dict[tuple[str, Shape], str] = {}
     for stored in found:
         for part, start, _ in stored.boxes:
             holder = holders.setdefault((part, start), stored.name)

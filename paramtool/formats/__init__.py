@@ -67,7 +67,7 @@ def _refused(found: Weights, whole: bool, allow_class: tuple[str, ...], allow_un
     """A set of weights with notes of its folder; UnsafeError if it is unsafe, or another file of the `whole` folder."""
     from paramtool.formats import policy
 
-    below, first, own = found.below, found.checkpoint.files[0].path, {file.path for file in found.checkpoint.files}
+    below, first, own = found.below, found.checkpoint.path, {file.path for file in found.checkpoint.files}
     files = below.files.items() if below and whole else ()
     judged = {path: seen.asked for path, seen in files if seen.asked and (path in own or seen.weights)}
     if own.isdisjoint(judged):

@@ -31,7 +31,7 @@ def with_config(checkpoint: Checkpoint) -> tuple[Checkpoint, list[str]]:
 
     And notes: what the config says and the file does not show, or that it is damaged; FormatError if it was given.
     """
-    path = checkpoint.files[0].path
+    path = checkpoint.path
     if checkpoint.uses or (len(checkpoint.files) == 1 and SHARD.search(path)):
         return checkpoint, []
     config, unread = hf_config.read_beside(path, hf_config.read)

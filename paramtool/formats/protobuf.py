@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.errors import FormatError, UnsafeError
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 
 if TYPE_CHECKING:
     from paramtool.formats.files import Buffer
@@ -70,7 +70,7 @@ Message = Mapping[str, Sequence[Span]]
 """{name: places}, for the fields that are there."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reader:
     """Bytes that hold messages, and their name for errors."""
 

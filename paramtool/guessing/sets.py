@@ -69,7 +69,7 @@ def by_shapes(shapes: Shapes, asked: bool = False) -> list[Guess]:
     return found
 
 
-_Look = tuple[bool, str, tuple[tuple[str, tuple[int, ...]], ...]]
+_Look = tuple[bool, str, tuple[tuple[str, Shape], ...]]
 
 
 def _inside(at: str, name: str) -> str:

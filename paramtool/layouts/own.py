@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.layout import Layout, built_in, from_table, registered
 from paramtool.layouts.proof import check_layout
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.plugins import entry_points, refusal
 from paramtool.toml_text import parsed
 
@@ -65,7 +65,7 @@ def _refuse_clash(layout: Layout, where: str = "") -> None:
         raise UsageError(f"{where}another layout {layout.name!r} is registered; choose another name")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InstalledLayouts:
     """The layouts that installed packages declare."""
 
@@ -132,7 +132,7 @@ MAX_TABLES = 64
 """The most layouts of one file, forms or options of a layout, and tensors of a form."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _ValueType:
     """The type that the value of a key must have."""
 
@@ -214,7 +214,7 @@ def from_toml(text: str, where: str) -> list[Layout]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TypesTable:
     """The table `[types]` of a file."""
 

@@ -24,7 +24,7 @@ from paramtool.model.dtype import DType
 from paramtool.model.images import Image
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import Assembled, ByteRange, SourceFile, Storage
-from paramtool.model.view import View
+from paramtool.model.view import Shape, Shapes, View, Views
 
 
 @frozen
@@ -32,7 +32,7 @@ class Compound:
     """A tensor that several views make up together: sparse, quantised, nested, conjugated, a subclass."""
 
     kind: str
-    parts: Mapping[str, View]
+    parts: Views
     """Listed as `name/part`."""
     facts: Mapping[str, object] = field(default_factory=dict)
     """Facts that the parts do not show: the dense shape, scales, the axis."""
@@ -65,7 +65,7 @@ class NoData:
     """A tensor without bytes: meta tensors, and wrappers that were saved without their data."""
 
     dtype: DType
-    shape: tuple[int, ...]
+    shape: Shape
     why: str = "meta"
     _members = "dtype=dtype.name shape"
 
@@ -194,7 +194,7 @@ class Module:
     """Why no spec can express what the file says about it; such a network is not converted."""
     parts: str = ""
     """The layout of the parts that it was fused from, where that is known."""
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Shapes = field(default_factory=dict)
     """{the name of a part: its shape}, for parts that had more or fewer axes of length 1 than the layout has."""
     stacked: tuple[str, ...] = ()
     """The modules that a conversion stacked into it, or the module that it was a layer of."""
@@ -263,6 +263,11 @@ class Checkpoint(Displayed):
         "files(path) nbytes format producer+ names=entries.__len__ stored_nbytes sections+(name) modules+(at) "
         "unknown+(path) tensors=described"
     )
+
+    @property
+    def path(self) -> str:
+        """The path of its first file."""
+        return self.files[0].path
 
     @property
     def nbytes(self) -> int:

@@ -255,7 +255,7 @@ def check_made(targets: Iterable[Target], checkpoint: Checkpoint) -> None:
     made = sum(storage.nbytes for storage in storages if is_made(storage.backing))
     more = sum(target.nbytes for target in targets) - sum(storage.nbytes for storage in storages)
     budget = Budget(sum(file.nbytes for file in checkpoint.files))
-    budget.spend(checkpoint.files[0].path, made + max(0, more))
+    budget.spend(checkpoint.path, made + max(0, more))
 
 
 def _check_tiling(target: Target) -> None:

@@ -45,7 +45,7 @@ def retied(checkpoint: Checkpoint, untie: Sequence[str], tie: Mapping[str, str])
     """
     if not untie and not tie:
         return Retied({}, {}, (), ())
-    where, views = checkpoint.files[0].path, checkpoint.views()
+    where, views = checkpoint.path, checkpoint.views()
     for name in (*untie, *tie, *tie.values()):
         if name not in views:
             raise UsageError(f"{where}: has no tensor {name!r}", hint=_LISTS)

@@ -61,7 +61,7 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
         known = ", ".join(repr(s.name) for s in checkpoint.sections) or "none"
         near = alike(name, [s.name for s in checkpoint.sections])
         hint = f"do you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise UsageError(f"{checkpoint.files[0].path}: no section {name!r}; its sections: {known}", hint)
+        raise UsageError(f"{checkpoint.path}: no section {name!r}; its sections: {known}", hint)
     cut = len(found.prefix)
     inside = subtree(checkpoint.objects, found.name)
     names = set(tensor_names(inside))
@@ -114,7 +114,7 @@ def section_for(checkpoint: Checkpoint, wanted: Collection[str]) -> str | None:
     winners = [part for part, score in scores.items() if score == best]
     if len(winners) > 1:
         raise UsageError(
-            f"{checkpoint.files[0].path}: {len(winners)} sections hold the wanted names: "
+            f"{checkpoint.path}: {len(winners)} sections hold the wanted names: "
             + ", ".join(repr(winner) for winner in winners),
             hint="choose a section: --only SECTION",
         )
@@ -135,9 +135,7 @@ def model_section(checkpoint: Checkpoint, hint: str) -> str | None:
     if len(models) == 1 and not outside:
         return models[0].name
     sections = ", ".join(f"{section.name!r} ({section.role})" for section in checkpoint.sections)
-    raise UsageError(
-        f"{checkpoint.files[0].path}: cannot tell which section is the model; its sections: {sections}", hint
-    )
+    raise UsageError(f"{checkpoint.path}: cannot tell which section is the model; its sections: {sections}", hint)
 
 
 def under(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
@@ -145,9 +143,7 @@ def under(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
     entries = {n[len(prefix) :]: e for n, e in checkpoint.entries.items() if n.startswith(prefix) and n != prefix}
     if not entries:
         tops = ", ".join(dict.fromkeys(repr(name.split(".")[0]) for name in checkpoint.entries))
-        raise UsageError(
-            f"{checkpoint.files[0].path}: no name begins with {prefix!r}; its names begin with {tops:.200}"
-        )
+        raise UsageError(f"{checkpoint.path}: no name begins with {prefix!r}; its names begin with {tops:.200}")
     return replace(checkpoint, entries=entries, sections=(), modules=(), objects=EMPTY)
 
 

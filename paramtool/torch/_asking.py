@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from paramtool.engine.read.source import Source
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY, is_extra_state, tensor_names
 from paramtool.passes.compat.check import TypeClash, Verdict, judge
@@ -20,7 +20,7 @@ from paramtool.torch._protocol import Answer, Held, Tensors, given_of, has_own_c
 from paramtool.torch.tensors import torch_type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asking:
     """What is known of the way in which a model takes a file."""
 

@@ -104,7 +104,7 @@ def _renamed(state: Settled) -> Checkpoint:
     if all(old == new for old, new in names.items()):
         return a
     try:
-        metadata = with_tensors(a.files[0].path, a.metadata, names)
+        metadata = with_tensors(a.path, a.metadata, names)
     except PlanError:
         return a
     return replace(a, metadata=metadata, entries={names.get(old, old): entry for old, entry in a.entries.items()})

@@ -187,7 +187,7 @@ class Rest:
     def _note_untied(self, side: str, name: str, other: str) -> None:
         """A tie that the config.json of the other side declares, unless that of this side declares it, too."""
         own = self.state.checkpoints["ab".index(side)]
-        if not any({name, other} <= {*names} for names in declared_names(own, own.files[0].path) or ()):
+        if not any({name, other} <= {*names} for names in declared_names(own, own.path) or ()):
             here, there = ("A", "B") if side == "a" else ("B", "A")
             text = f"{name!r}: tied to {other!r} by the config.json of {there}, and stored apart in {here}"
             self.state.untied.append(text)
@@ -196,7 +196,7 @@ class Rest:
         """Names of one side that the config.json of the other side ties."""
         if side not in self._ties:
             own, lacking = self.state.checkpoints[:: -1 if side == "b" else 1]
-            self._ties[side] = declared_names(own, lacking.files[0].path) or set()
+            self._ties[side] = declared_names(own, lacking.path) or set()
         return self._ties[side]
 
 

@@ -27,7 +27,7 @@ def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:
 
     These are unknown names that were allowed, or hold data, and ties that a pending sign is in the way of.
     """
-    where = checkpoint.files[0].path
+    where = checkpoint.path
     needed = [u for u in checkpoint.unknown if u.needed_by]
     if needed:
         raise UnsafeError(
@@ -47,7 +47,7 @@ def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:
 
 def _separated_warnings(checkpoint: Checkpoint) -> Iterator[str]:
     """Ties that break because a conjugation or negation is carried out."""
-    where = checkpoint.files[0].path
+    where = checkpoint.path
     for text in following(alias.parted(checkpoint)):
         yield (
             f"{text} in {where}; conjugated and negated views are stored as separate tensors, "

@@ -101,14 +101,14 @@ def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
             strides = [stride * view.dtype.block_bytes for stride in view.strides]
             if view.nbytes > MAX_EXTENT:
                 raise FormatError(
-                    f"{source.checkpoint.files[0].path}: {name!r:.200}: NumPy cannot make an array of "
+                    f"{source.checkpoint.path}: {name!r:.200}: NumPy cannot make an array of "
                     f"{view.nbytes} bytes, even as a view of fewer bytes",
                     hint="paramtool.torch.load_file loads it as a view",
                 )
             try:
                 found[name] = np.ndarray(view.shape, dtype, buffer.data, view.byte_start, strides)
             except ValueError as error:  # [0, 2**63 - 1] has no bytes, and is still too large
-                where = f"{source.checkpoint.files[0].path}: {name!r:.200}"
+                where = f"{source.checkpoint.path}: {name!r:.200}"
                 raise FormatError(f"{where}: NumPy cannot make an array of {list(view.shape)}: {error}") from None
     entries = source.checkpoint.entries
     pending = {name: found.pop(f"{name}/data") for name in graph.pending}
@@ -122,7 +122,7 @@ def cannot_allocate(source: Source, part: LoadBuffer) -> FormatError:
     """The error for an alias set that does not fit in memory."""
     names = [name for name, _ in part.windows]
     return FormatError(
-        f"{source.checkpoint.files[0].path}: {some(names, 1)}: cannot allocate {part.nbytes} bytes",
+        f"{source.checkpoint.path}: {some(names, 1)}: cannot allocate {part.nbytes} bytes",
         hint="the file may be a decompression bomb, or memory is limited; only=... loads a part",
     )
 

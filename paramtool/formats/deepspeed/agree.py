@@ -120,7 +120,7 @@ def _word(node: Node | None) -> str:
 
 
 def _base(one: ModelStates | OptimizerStates) -> str:
-    return one.file.files[0].path.replace("\\", "/").rpartition("/")[2]
+    return one.file.path.replace("\\", "/").rpartition("/")[2]
 
 
 # The flat groups

@@ -92,7 +92,7 @@ def _base(path: str) -> str:
 
 def model_states(file: Checkpoint, findings: Findings) -> ModelStates | None:
     """The model states in a file; None, with lines, where it has something else."""
-    top, name = file.objects, _base(file.files[0].path)
+    top, name = file.objects, _base(file.path)
     module = child(top, "module")
     if not isinstance(module, Mapping):
         findings.add(f"{name}: has no `module`; expected the tensors of a model")
@@ -130,7 +130,7 @@ def _is_possible(shape: Shape) -> bool:
 
 def optimizer_states(file: Checkpoint, findings: Findings) -> OptimizerStates | None:
     """The optimizer states in a file; None, with a line, where it has something else."""
-    name = _base(file.files[0].path)
+    name = _base(file.path)
     top = child(file.objects, OPTIMIZER)
     held = dict(pairs(top))
     key = next((key for key in BASES if key in held), "")

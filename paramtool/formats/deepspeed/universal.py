@@ -169,7 +169,7 @@ class _UniversalFolder:
         view = file.views().get(tensor(found))
         if view is None and isinstance(found, Leaf):
             return found
-        where = f"{names.UNIVERSAL}/{os.path.relpath(file.files[0].path, self.folder)}"
+        where = f"{names.UNIVERSAL}/{os.path.relpath(file.path, self.folder)}"
         placed = None if view is None else _placed(view, shape, slot)
         if placed is None:
             has = "no tensor" if view is None else str(list(view.shape))

@@ -40,7 +40,7 @@ def lay_out(model: Checkpoint, targets: Mapping[str, Target], name: str = "") ->
     PlanError for tensors that cannot have other values: of quantised models, of nodes into which the exporter folded
     several layers, and for views of others.
     """
-    path = model.files[0].path
+    path = model.path
     file, source = open_source(path)
     with file:
         walk = walked(Reader(Contents(file, source.nbytes), path), source)
@@ -86,7 +86,7 @@ def _refuse(model: Checkpoint, targets: Mapping[str, Target], walk: GraphWalk) -
         if cut := [one for one in others if overlaps(views[one], views[name])]:
             refused.append(f"{name!r:.200}: shares bytes with {cut[0]!r:.200}, which is not filled")
     if refused:
-        path = model.files[0].path
+        path = model.path
         head = f"{path}: {plural(len(refused), 'tensor')} cannot be given other values:"
         raise PlanError(listed(head, refused), hint=HINT)
 

@@ -20,7 +20,7 @@ from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats.files import open_source, read_bytes
 from paramtool.formats.protobuf import Message, Reader, varint
 from paramtool.formats.tensorflow import _proto, names
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import MAX_AXES, Shape
 
@@ -50,7 +50,7 @@ class BundleRow(NamedTuple):
         return self.start + self.nbytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bundle:
     """The index of a bundle, and its files of data as far as a tensor is in them."""
 

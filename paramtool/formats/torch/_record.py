@@ -36,7 +36,7 @@ def encode(plan: Plan) -> bytes:
 
 def with_record(checkpoint: Checkpoint, data: bytes) -> Checkpoint:
     """A checkpoint with the facts of the member; FormatError if the member is damaged."""
-    where = checkpoint.files[0].path
+    where = checkpoint.path
     hint = "torch.load can still read the tensors; docs/alias-record.md describes the member"
     with reading(f"{where}: its member {MEMBER!r}", hint, names_type=False):
         found = facts.document(data.decode("utf-8"))

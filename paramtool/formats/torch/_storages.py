@@ -165,4 +165,4 @@ def _check_windows(checkpoint: Checkpoint, storages: Storages) -> None:
                 f"which has {nbytes[int(view.storage)]}; the file is truncated or its pickle is wrong"
             )
     if defects:
-        raise Defects(checkpoint.files[0].path, defects)
+        raise Defects(checkpoint.path, defects)

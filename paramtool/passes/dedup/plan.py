@@ -28,7 +28,7 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
     """
     refused = [reason for name, entry in checkpoint.entries.items() if (reason := _refusal(name, entry.value))]
     if refused and not skip_unsupported:
-        path, count = checkpoint.files[0].path, plural(len(refused), "tensor")
+        path, count = checkpoint.path, plural(len(refused), "tensor")
         kept = {name for name, entry in checkpoint.entries.items() if not _refusal(name, entry.value)}
         hint = "`convert --skip-unsupported` leaves them out" if is_rest or keeps_weights(checkpoint, kept) else ""
         raise PlanError(
@@ -40,7 +40,7 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
     names = {name: known[name] for name in checkpoint.entries if name in known}
     return Plan(
         targets=sorted_targets(stored.values(), names.values()),
-        source=checkpoint.files[0].path,
+        source=checkpoint.path,
         names=names,
         derived=graph.derived,
         anonymous=graph.anonymous,
@@ -64,7 +64,7 @@ def sorted_targets(targets: Iterable[Target], names: Iterable[Alias]) -> tuple[T
 def ranks_hint(checkpoint: Checkpoint) -> str:
     """What to name in place of the file of one rank; empty where a checkpoint holds whole tensors alone."""
     if any(SHARDED in getattr(entry.value, "facts", ()) for entry in checkpoint.entries.values()):
-        folder = os.path.dirname(checkpoint.files[0].path) or os.curdir
+        folder = os.path.dirname(checkpoint.path) or os.curdir
         return f"name the folder with the files of all ranks: {quote(folder)}"
     return ""
 
@@ -93,12 +93,12 @@ def plain(checkpoint: Checkpoint, names: Collection[str]) -> Plan:
     refused = [reason for name in names if (reason := _refusal(name, checkpoint.entries[name].value))]
     if refused:
         count = plural(len(refused), "tensor")
-        head = f"{checkpoint.files[0].path}: {count} cannot be stored as plain tensors:"
+        head = f"{checkpoint.path}: {count} cannot be stored as plain tensors:"
         raise PlanError(listed(head, refused), hint=ranks_hint(checkpoint))
     entries = {name: checkpoint.entries[name] for name in names}
     return Plan(
         tuple(_plain_target(name, entry) for name, entry in entries.items()),
-        source=checkpoint.files[0].path,
+        source=checkpoint.path,
         names={name: _made(name, entry, name, name) for name, entry in entries.items()},
     )
 

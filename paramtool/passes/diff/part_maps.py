@@ -443,12 +443,10 @@ def _counted(items: Items, axis: int) -> Iterator[Words]:
             yield words
 
 
-def _places(term: str) -> dict[str, tuple[int, ...]]:
+def _places(term: str) -> dict[str, Shape]:
     """{word: where it is in the rows of a part}, the slowest first."""
-    found: dict[str, tuple[int, ...]] = {}
-    todo: list[tuple[str, tuple[int, ...]]] = [
-        (word, (k,)) for group in groups(PARTS[term]) for k, word in enumerate(group)
-    ]
+    found: dict[str, Shape] = {}
+    todo: list[tuple[str, Shape]] = [(word, (k,)) for group in groups(PARTS[term]) for k, word in enumerate(group)]
     for word, place in todo:
         found[word] = place
         todo += [(inner, (*place, k)) for split in COMPOSED.get(word, ()) for k, inner in enumerate(split)]

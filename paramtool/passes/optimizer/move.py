@@ -140,7 +140,7 @@ class Moving:
         self, checkpoint: Checkpoint, binding: Binding, moves: Sequence[Move], renamed: Mapping[str, str], *,
         choice: StateChoice, parameters: Checkpoint, ranks: Mapping[str, int] | None,
     ) -> None:  # fmt: skip
-        self.where = checkpoint.files[0].path
+        self.where = checkpoint.path
         self.binding, self.state = binding, binding.optimizer
         self.views = checkpoint.views()
         self.weights = self.views if parameters is checkpoint else parameters.views()

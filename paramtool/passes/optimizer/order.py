@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Mapping as TreeMapping
 from paramtool.model.objects import subtree, tensor_names
@@ -73,7 +73,7 @@ def misplaced(
             yield name, made
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClassParameter:
     """A parameter of a model, as its class has it."""
 
@@ -84,7 +84,7 @@ class ClassParameter:
     """Whether it is part of one of torch's LayerNorm modules."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClassParameters:
     """The parameters of a model in the order of its class, which is the order of `named_parameters()`."""
 

@@ -60,7 +60,7 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
             found.append(_of_torch(one, views, checkpoint.format, lines))
         defects += (f"{one.at or 'the optimizer'}: {line}" for line in lines)
     if defects:
-        raise Defects(checkpoint.files[0].path, defects, hint="the optimizer's state is damaged, or was edited")
+        raise Defects(checkpoint.path, defects, hint="the optimizer's state is damaged, or was edited")
     return tuple(found)
 
 

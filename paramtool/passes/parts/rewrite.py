@@ -119,7 +119,7 @@ def rewritten(
     LayoutError where a part is lacking, would be lost or has another type than its neighbours; PlanError where a new
     name is taken.  `keep_names` records old names as views of new tensors.
     """
-    where = checkpoint.files[0].path
+    where = checkpoint.path
     change = change.pop() if isinstance(change, list) else change
     check_nothing_lost(where, change)
     checkpoint = _without_repeats(checkpoint, change)
@@ -193,7 +193,7 @@ def new_targets(checkpoint: Checkpoint, change: Rearranged) -> list[Target]:
 
 def _new_tensors(checkpoint: Checkpoint, found: SortedTensors) -> tuple[list[Target], tuple[Requirement, ...]]:
     """The new tensors, and what of the source has to be equal for them."""
-    held = copies.sources(checkpoint.files[0].path, tuple(found.read.values()), checkpoint.views())
+    held = copies.sources(checkpoint.path, tuple(found.read.values()), checkpoint.views())
     return [copies.target(one, held) for one in found.made], tuple(copies.requirements(held))
 
 
@@ -326,7 +326,7 @@ def _windows(checkpoint: Checkpoint, found: SortedTensors, made: StoredOnce) -> 
         view = copies.window(old, new, entry.value) if new is not None else None
         if new is None or view is None:
             raise PlanError(
-                f"{checkpoint.files[0].path}: {name!r} is not a view of the new tensors: its elements are not at equal "
+                f"{checkpoint.path}: {name!r} is not a view of the new tensors: its elements are not at equal "
                 "distances there, and the layout keeps no name for it",
                 hint="without --keep-names the record still says how to take the output apart (`unfuse`); "
                 "layouts in which each part is one run, such as qkv, gate-up and experts, keep all names",

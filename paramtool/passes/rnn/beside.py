@@ -228,7 +228,7 @@ def _unaccounted(
     if ignore:
         flags = " ".join(f"--ignore {quote(pattern)}" for pattern in _patterns(at, names))
         hints.append(f"{flags} converts the network without {'them' if len(names) > 1 else 'it'}")
-    where = f"{checkpoint.files[0].path}: {repr(at) if at else 'the network at the top'}"
+    where = f"{checkpoint.path}: {repr(at) if at else 'the network at the top'}"
     text = listed(f"{where}: {head}:", lines, len(names) - len(lines))
     return LayoutError(text, hint="; or ".join(dict.fromkeys(hints)))
 

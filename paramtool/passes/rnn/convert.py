@@ -565,7 +565,7 @@ def _remember(place: Place, sources: list[tuple[int, _CellSource]], shift: float
     cells.changes.append(Change("made", f"{made} of zeros written"))
 
 
-Window = tuple[View, tuple[int, ...]]
+Window = tuple[View, Shape]
 
 
 def _aligned(windows: list[Window]) -> Iterator[list[View]]:

@@ -68,7 +68,7 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
     """
     held = checkpoint.entries
     if unused := [p for p in wanted.ignore if p not in held and not any(fnmatchcase(name, p) for name in held)]:
-        raise UsageError(f"{checkpoint.files[0].path}: --ignore {unused[0]!r} matches no tensor")
+        raise UsageError(f"{checkpoint.path}: --ignore {unused[0]!r} matches no tensor")
     # A checkpoint without what optimizers keep: that of optax has the names of the parameters, and is no network.
     # Nor are the constants of a graph.
     entries = {name: entry for name, entry in checkpoint.entries.items() if entry.role not in ("optimizer", GRAPH)}
@@ -106,7 +106,7 @@ def described(checkpoint: Checkpoint) -> tuple[list[Network], list[str]]:
 
 def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], list[_PossibleNetwork]]:
     """The networks that the user asks for, and every module that could be a network."""
-    where = checkpoint.files[0].path
+    where = checkpoint.path
     family, options = _family(wanted.layout)
     candidates = _candidates(checkpoint, family, options, wanted)
     if any(layout.name in beside.WRAPPED for layout in family):
@@ -410,7 +410,7 @@ def _nothing(
     checkpoint: Checkpoint, wanted: NetworkRequest, family: list[Layout], candidates: list[_PossibleNetwork]
 ) -> str:
     """The error if no network was found: what was searched for, and what the file has instead."""
-    where, layout = checkpoint.files[0].path, wanted.layout or PARTS
+    where, layout = checkpoint.path, wanted.layout or PARTS
     if candidates:
         ats = ", ".join(dict.fromkeys(repr(one.at) for one in candidates))
         return f"{where}: the names of layout {layout} do not show which modules are recurrent; they could be {ats}"
@@ -433,7 +433,7 @@ _NOT_TORCH = {
 
 
 def _how_to_say(checkpoint: Checkpoint, candidates: list[_PossibleNetwork]) -> str:
-    where = checkpoint.files[0].path
+    where = checkpoint.path
     if candidates:
         return "choose one with --at MODULE"
     shapes = {name: view.shape for name, view in checkpoint.views().items()}
