@@ -90,7 +90,9 @@ def command(
             raise click.UsageError("--find-base takes --exit-code alone of what is said of two checkpoints")
         return _find_base(find_base, paths, options, exit_code=exit_code, as_json=as_json)
     found = diff_command.diff(*paths, rtol=rtol, progress=_render.progress, **options)
-    _render.report(found, as_json, _diff_rows.rows(found, stat=stat, rows=rows, strict=strict), found.notes)
+    _render.report(
+        found, as_json, _diff_rows.rows(found, stat=stat, rows=rows, strict=strict), (*found.notes, *found.doubts)
+    )
     return 1 if exit_code and not found.judge(strict=strict, atol=atol) else 0
 
 

@@ -16,6 +16,7 @@ from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.training_state import training_state
 from paramtool.engine.read.digests import Signed
 from paramtool.engine.read.one_pass import Hashes, HashPlan
+from paramtool.errors import plural
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile import digests
@@ -29,6 +30,7 @@ from paramtool.lockfile.lock import (
     UNREAD,
     UNREADABLE,
     UNTIED,
+    VERSIONS,
     LockedFile,
     LockedModel,
     LockedObject,
@@ -40,7 +42,7 @@ from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, pending
 from paramtool.model.objects import EMPTY
 from paramtool.model.view import View
-from paramtool.passes import objects_text
+from paramtool.passes import module_versions, objects_text
 from paramtool.passes.lock import places
 
 
@@ -190,6 +192,9 @@ def _objects(checkpoint: Checkpoint) -> Iterator[LockedObject]:
     """A row for each key at the top that holds more than tensors."""
     for key, text, words in objects_text.rows(checkpoint.objects):
         yield LockedObject(key, digests.blake3_of(text), words)
+    if (versions := module_versions.by_module(checkpoint.objects)).items:
+        text = objects_text.canonical(versions)
+        yield LockedObject(VERSIONS, digests.blake3_of(text), f"versions of {plural(len(versions.items), 'module')}")
 
 
 def _dialect(checkpoint: Checkpoint) -> str:

@@ -41,6 +41,7 @@ from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Compound
 from paramtool.model.config import reading
 from paramtool.model.diff import SAME_BYTES
 from paramtool.model.display import Displayed
+from paramtool.passes.module_versions import ATTRIBUTE, other_versions
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -326,6 +327,9 @@ def _compared(
     if how and (names := codes[0] & codes[1]):  # a config.json is beside a file, and not in it
         is_beside = how.startswith(SAME_BYTES) and not (is_folder(output) and is_folder(against))
         (warnings if is_beside else differences).append(f"{some(names)}: {how}")
+    if not asked.all:  # else they are compared with all objects
+        others = other_versions(expected.objects, found.objects, ((name, name) for name in expected.entries))
+        differences += (f"module {name!r}: has another version in {ATTRIBUTE!r} than in the source" for name in others)
     compared = ["tensors"]
     if not asked.subset:
         apart = {moved.renamed.get(name, name) for name in _stored_apart(output, against, source)}

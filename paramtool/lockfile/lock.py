@@ -33,6 +33,8 @@ COMPOUND = "compound"
 """In place of an element type: the facts of a tensor of several parts, which headers have, too."""
 FACTS = "facts"
 """In place of an element type: what a subclass of tensors was saved with, or a header's entry that names tensors."""
+VERSIONS = "_metadata (attributes)"
+"""The key of the versions of modules among the objects, which not every file of the same weights has."""
 STORAGE, DECLARED, CONFIG, UNTIED = TIES = ("storage", "declared", "config", "untied-by-config")
 """Why names share memory: one storage, an alias record, or a config.json; and that a config.json says they do not."""
 MEMORY = (STORAGE, DECLARED)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from paramtool.errors import some
-from paramtool.model.objects import Mapping, Node, map_children, swap, tensor_names, walk, word
+from paramtool.model.objects import Key, Mapping, Node, map_children, swap, tensor_names, walk, word
+from paramtool.passes.objects_text import canonical
 
 ATTRIBUTE = "_metadata"
 MANY = 5
@@ -114,7 +115,10 @@ def without_versions(node: Node) -> Node:
 
 
 def version_differences(found: Node, expected: Node) -> Iterator[str]:
-    """That the versions of modules differ, as a difference of metadata; `found` is the output, as elsewhere."""
+    """That one of two files alone has versions, or those of other modules, as a difference of metadata.
+
+    `found` is the output, as elsewhere.
+    """
     mine, theirs = (tuple(_versions(node)) for node in (found, expected))
     if mine != theirs:
         if mine and theirs:
@@ -122,6 +126,29 @@ def version_differences(found: Node, expected: Node) -> Iterator[str]:
         else:
             said = f"is in the {'output' if mine else 'source'} only"
         yield f"metadata {ATTRIBUTE!r} of the state dict: {said}"
+
+
+def by_module(tree: Node, at: str = "") -> Mapping:
+    """The versions of all state dicts in a tree, by the names of modules that begin as those of their tensors do."""
+    found: tuple[tuple[Key, Node], ...] = ()
+    if isinstance(tree, Mapping):
+        if isinstance(said := versions_of(tree), Mapping):
+            found = tuple((f"{at}.{key!s}".strip("."), one) for key, one in said.items)
+        for key, child in tree.items:
+            found += by_module(child, f"{at}.{word(key)}".strip(".")).items
+    return Mapping("dict", found)
+
+
+def other_versions(old: Node, new: Node, names: Iterable[tuple[str, str]]) -> list[str]:
+    """Modules that both trees give a version and not the same, by which `load_state_dict` may read tensors otherwise.
+
+    `names` are (new name, old name) of tensors.  A file without versions, or without those of a module, says nothing.
+    """
+    before, after = by_module(old), dict(by_module(new).items)
+    if not before.items or not after:
+        return []
+    moved, _ = moved_versions(before, names)
+    return [f"{name!s}" for name, said in moved.items if name in after and canonical(said) != canonical(after[name])]
 
 
 def _versions(node: Node) -> Iterator[Node]:

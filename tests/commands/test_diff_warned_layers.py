@@ -1,4 +1,4 @@
-"""Warnings of layers as frameworks number them: torch's Sequential, Flax, Keras, names that end with a number."""
+"""Doubts about layers as frameworks number them: torch's Sequential, Flax, Keras, names that end with a number."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_layers_in_their_order_give_no_warning(style: str, tmp_path: Path) -> No
 def test_two_layers_exchanged(style: str, tmp_path: Path) -> None:
     one, two, three, four = A.values()
     for found in compared(tmp_path, named(style, [one, three, two, four])):
-        (note,) = found.notes
-        assert found.is_same and note.startswith("2 tensors are in the place of another one"), note
+        (doubt,) = found.doubts
+        assert not found.is_same and doubt.startswith("2 tensors are in the place of another one"), doubt
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -55,9 +55,9 @@ def test_one_layer_by_another_map(style: str, wrong: str, tmp_path: Path) -> Non
     tensors[2] = tensors[2].T if wrong == "a transpose forgotten" else -tensors[2]
     forward, back = compared(tmp_path, named(style, tensors))
     for found, names in ((forward, [*named(style, tensors)]), (back, [*A])):
-        (note,) = found.notes
-        assert found.is_same and note.startswith("1 tensor is the same by another map"), note
-        assert note.endswith(f"{names[2]!r}"), note
+        (doubt,) = found.doubts
+        assert not found.is_same and doubt.startswith("1 tensor is the same by another map"), doubt
+        assert doubt.endswith(f"{names[2]!r}"), doubt
 
 
 def test_a_sequence_of_other_layers_gives_no_warning(tmp_path: Path) -> None:
@@ -80,4 +80,4 @@ def test_parts_of_a_fused_tensor_exchanged(tmp_path: Path) -> None:
         names = [f"h.0.attn.{word}_proj.weight" for word in "qkv"]
         save_file(dict(zip(names, parts, strict=True)), tmp_path / "b.safetensors")
         found = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
-        assert found.is_same and " ".join(found.notes).startswith(expected) and bool(found.notes) == bool(expected)
+        assert found.is_same == (not expected) and " ".join(found.doubts).startswith(expected)

@@ -234,6 +234,29 @@ def test_placements_of_a_dtensor(tmp_path: Path) -> None:
         assert not any(judged(tmp_path / "0.pt", tmp_path / f"{k}.pt"))
 
 
+@pytest.mark.parametrize("at", ["", "model"])
+def test_versions_of_modules(at: str, tmp_path: Path) -> None:
+    """torch's modules read an older version otherwise: two versions are not the same, and none says nothing."""
+    state = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64)).state_dict()
+    a, b = tmp_path / "a.pt", tmp_path / "b.pt"
+    torch.save({at: state} if at else state, a)
+    assert state._metadata["1"] == {"version": 2}
+    for other in ({"version": 1}, {"version": 2, "assign_to_params_buffers": True}):
+        changed = type(state)(state)
+        changed._metadata = {**state._metadata, "1": other}
+        torch.save({at: changed} if at else changed, b)
+        assert [*judged(a, b)[:4], *judged(a, b)[6:]] == [False] * 6, other
+        assert diff(a, b).verdict == diff(b, a).verdict == "same bytes, undecided values"
+        renamed = type(state)({f"net.{name}": value for name, value in changed.items()})
+        renamed._metadata = {f"net.{name}".rstrip("."): value for name, value in changed._metadata.items()}
+        torch.save({at: renamed} if at else renamed, b)
+        assert not diff(a, b).is_same and not diff(b, a).is_same
+    plain = {f"{at}.{name}".lstrip("."): value for name, value in state.items()}
+    save_file(plain, tmp_path / "b.safetensors")
+    assert all(judged(a, tmp_path / "b.safetensors")[3:]) and diff(a, tmp_path / "b.safetensors").judge(strict=True)
+    assert diff(tmp_path / "b.safetensors", a).judge(strict=True)
+
+
 def hqq() -> dict[str, Any]:
     """A layer as `HQQLinear.state_dict` and `save_quantized` have it (hqq/core/quantize.py, 0.2)."""
     meta = {

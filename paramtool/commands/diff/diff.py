@@ -73,7 +73,7 @@ from paramtool.passes.diff.numbering import (
     renumbered,
     without_number_words,
 )
-from paramtool.passes.module_versions import version_differences, without_versions
+from paramtool.passes.module_versions import ATTRIBUTE, other_versions, version_differences, without_versions
 from paramtool.passes.nesting import nesting_differences
 
 
@@ -93,6 +93,8 @@ class Diffed(Displayed):
     """Differences in what is not a tensor."""
     metadata: tuple[str, ...] = ()
     """Differences in the files' own strings."""
+    doubts: tuple[str, ...] = ()
+    """Why the values of what is the same by its bytes are undecided."""
     notes: tuple[str, ...] = ()
     """What was assumed or not compared."""
     nbytes_read: int = 0
@@ -117,9 +119,9 @@ class Diffed(Displayed):
         kinds = set(self.counts())
         if kinds & {CHANGED, ADDED} or (REMOVED in kinds and UNDECIDED not in kinds):
             return "different weights"
-        if UNDECIDED in kinds:  # what only A has may be what is undecided
+        if UNDECIDED in kinds or self.doubts:  # what only A has may be what is undecided
             of_bytes = all(one.how.startswith(SAME_BYTES) for one in self.tensors if one.kind in (UNDECIDED, REMOVED))
-            return "same bytes, undecided values" if of_bytes else "undecided"
+            return "same bytes, undecided values" if of_bytes and not kinds & {CAST, ROUNDED} else "undecided"
         more = [text for text, holds in self._said() if holds]
         is_untied = any(one.kind == RENAMED and not (one.a and one.b) for one in self.tensors)
         others = [", tied otherwise"] if self.ties or is_untied else []
@@ -150,7 +152,7 @@ class Diffed(Displayed):
             is_near = one.change is not None and (atol or one.change.beyond is not None) and one.change.is_close(atol)
             if one.kind not in kinds and not (one.kind in (ROUNDED, CHANGED) and is_near):
                 return False
-        return not (self.ties or self.objects or (strict and self.metadata))
+        return not (self.ties or self.objects or self.doubts or (strict and self.metadata))
 
     def _picture(self) -> str:
         """The tensors by verdict."""
@@ -163,7 +165,7 @@ class Diffed(Displayed):
         return small_bar(parts, "tensors by verdict") if parts else ""
 
     _schema = "diff/1"
-    _members = "a b verdict same=is_same counts ties objects metadata tensors notes nbytes_read"
+    _members = "a b verdict same=is_same counts ties objects metadata tensors doubts notes nbytes_read"
 
 
 @reading
@@ -202,6 +204,8 @@ def diff(
     tied = ties(
         first, second, tensors, (os.fspath(a), os.fspath(b)), made=MadeFrom(work.sources, frozenset(work.copied))
     )
+    renames = [(one.b[0], one.a[0]) for one in tensors if len(one.a) == 1 == len(one.b)]
+    versions = other_versions(first.objects, second.objects, renames)
     first, second = work.as_made
     has_keys = _says_nesting(first) and _says_nesting(second)
     plain = (replace(one, objects=without_versions(one.objects)) if has_keys else one for one in (second, first))
@@ -217,13 +221,14 @@ def diff(
         (*tied.differences, *work.untied),
         tuple(_of_sides(text) for text in objects.differences if text not in metadata),
         tuple(map(_of_sides, metadata)),
+        tuple(doubts(tensors, work.otherwise, versions)),
         (
             *map(_of_sides, objects.notes),
             *_noted(first, second),
             *_not_looked_at(*found),
             *_said_of([one.told for one in found]),
             *_not_compared([training_state(path, one.checkpoint) for path, one in zip((a, b), found, strict=True)]),
-            *warnings(tensors, tied.without_room, work.otherwise),
+            *_without_room(tied.without_room),
         ),
         nbytes,
         time.monotonic() - began,
@@ -272,9 +277,7 @@ def _of_sides(text: str) -> str:
     return text
 
 
-# --- What a comparison warns of: the same weights, and yet a model that takes names as they are may compute other thin
-#
-# None of it is a difference of the weights, so it changes no exit code; `--strict` refuses all of it.
+# --- Doubts: the same numbers, and yet a model that takes names as they are may compute something else ---------------
 
 
 _TURNED = re.compile(r"transposed|negated|backwards|axes \([0-9, ]+\)")
@@ -284,24 +287,32 @@ KERNELS = ("kernel", "vars/0")
 _IN_SEQUENCE = re.compile(r"(?<![^.])[0-9]+\.[^.]+$")
 """The numbers of torch's Sequential: its layers can be of any type."""
 SHOWN = 3
-"""How many names a warning shows."""
+"""How many names a doubt shows."""
 
 
-def warnings(
-    tensors: Sequence[TensorDiff], without_room: Sequence[LostTie], otherwise: Mapping[str, str]
-) -> Iterator[str]:
-    """The warnings, in sentences.
+def doubts(tensors: Sequence[TensorDiff], otherwise: Mapping[str, str], versions: Sequence[str]) -> Iterator[str]:
+    """Why the values of the same numbers are undecided, in sentences; `--exit-code` judges them as other weights.
 
-    `without_room` are ties that one of the two has no room for, `otherwise` tensors of recurrent networks with the map
-    of a layout that does not make them.
+    `otherwise` are tensors of recurrent networks with the map of a layout that does not make them, `versions` modules
+    of other versions.
     """
-    yield from _without_room(without_room)
-    yield from _moved_in_place(tensors)
-    yield from _unlike_others(tensors)
-    yield from _unlike_layouts(tensors, otherwise)
-    yield from _unlike_parts(tensors)
-    yield from _exchanged(tensors)
-    yield from _calculated_with(tensors)
+    layouts = _unlike_layouts(tensors, otherwise)
+    for names, one, many, what in (
+        (_moved_in_place(tensors), "tensor has its", "tensors have their",
+         "numbers in other places under the same name and shape, by a map that gives all bytes of B"),
+        (_unlike_others(tensors), "tensor is", "tensors are", "the same by another map than those of other layers"),
+        (layouts, "tensor of a recurrent network is", "tensors of recurrent networks are",
+         f"the same by another map than that of the layouts ({otherwise[layouts[0]] if layouts else ''})"),
+        (_unlike_parts(tensors), "part of a fused tensor is", "parts of fused tensors are",
+         "the same by other rows than those of its layout"),
+        (_exchanged(tensors), "tensor is", "tensors are",
+         "in the place of another one, by the rename that the other tensors show"),
+        (_calculated_with(tensors), "number of the graph differs", "numbers of the graph differ", ""),
+        (versions, "module has", "modules have", f"another version ({ATTRIBUTE!r}), by which torch reads its tensors"),
+    ):  # fmt: skip
+        if names:
+            told = f"{plural(len(names), one, many)} {what}".rstrip()
+            yield f"{told}; a model that reads these names as they are may compute something else: {some(names, SHOWN)}"
 
 
 def _without_room(lost: Sequence[LostTie]) -> Iterator[str]:
@@ -316,20 +327,13 @@ def _without_room(lost: Sequence[LostTie]) -> Iterator[str]:
             )
 
 
-def _moved_in_place(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+def _moved_in_place(tensors: Sequence[TensorDiff]) -> list[str]:
     """Tensors whose numbers moved under one name and shape, by no dialect: to a loader, that is another model."""
     moved = (one for one in tensors if one.kind in (LAYOUT, CAST, ROUNDED) and one.how and one.layout not in DIALECTS)
-    names = [one.b[0] for one in moved if one.b and one.a == one.b and one.shapes[0] == one.shapes[1]]
-    if names:
-        many = plural(len(names), "tensor has its", "tensors have their")
-        yield (
-            f"{many} numbers in other places under the same name and shape, by a map that gives all bytes of B: the"
-            " weights are the same in another layout, but a model that reads these names without the map computes"
-            f" something else (--strict refuses them): {some(names, SHOWN)}"
-        )
+    return [one.b[0] for one in moved if one.b and one.a == one.b and one.shapes[0] == one.shapes[1]]
 
 
-def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+def _unlike_others(tensors: Sequence[TensorDiff]) -> list[str]:
     """Tensors of few layers that are the same by another map than those of the other layers: one of them is wrong."""
     layers: dict[object, dict[str, list[str]]] = {}
     for one in tensors:
@@ -347,37 +351,22 @@ def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
         most = max(map(len, by_map.values()))
         usual = [word for word, own in by_map.items() if len(own) == most]
         found |= {name: None for word, own in by_map.items() if [word] != usual for name in own}
-    names = [*found]
-    if names:
-        many = plural(len(names), "tensor is", "tensors are")
-        yield f"{many} the same by another map than those of other layers (--strict refuses them): {some(names, SHOWN)}"
+    return [*found]
 
 
-def _unlike_layouts(tensors: Sequence[TensorDiff], otherwise: Mapping[str, str]) -> Iterator[str]:
+def _unlike_layouts(tensors: Sequence[TensorDiff], otherwise: Mapping[str, str]) -> list[str]:
     """Tensors of recurrent networks in both, with exchanged gates or of another matrix."""
     led = [one for one in tensors if one.b and one.a and one.kind in LED_BACK and one.kind != SAME and not one.layout]
-    names = [one.b[0] for one in led if one.b[0] in otherwise]
-    if names:
-        many = plural(len(names), "tensor of a recurrent network is", "tensors of recurrent networks are")
-        yield (
-            f"{many} the same by another map than that of the layouts ({otherwise[names[0]]}): a program that reads B"
-            f" computes something else (--strict refuses them): {some(names, SHOWN)}"
-        )
+    return [one.b[0] for one in led if one.b[0] in otherwise]
 
 
-def _unlike_parts(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+def _unlike_parts(tensors: Sequence[TensorDiff]) -> list[str]:
     """Tensors with rows of a fused tensor of which a layout explains others: they are exchanged parts of it."""
     of: dict[str, list[TensorDiff]] = {}
     for one in tensors:
         if one.kind == LAYOUT and one.how and one.b and one.a and len(one.a) == 1:
             of.setdefault(one.a[0], []).append(one)
-    names = [one.b[0] for parts in of.values() if any(one.layout for one in parts) for one in parts if not one.layout]
-    if names:
-        many = plural(len(names), "part of a fused tensor is", "parts of fused tensors are")
-        yield (
-            f"{many} the same by other rows than those of its layout: a program that reads B computes something else"
-            f" (--strict refuses them): {some(names, SHOWN)}"
-        )
+    return [one.b[0] for parts in of.values() if any(one.layout for one in parts) for one in parts if not one.layout]
 
 
 def _map_word(one: TensorDiff) -> str:
@@ -387,22 +376,16 @@ def _map_word(one: TensorDiff) -> str:
     return " ".join(_TURNED.findall(one.how)) or "rows"
 
 
-def _calculated_with(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+def _calculated_with(tensors: Sequence[TensorDiff]) -> list[str]:
     """Floating point of two graphs under one name that differs, and is no weight: a scale, a limit."""
-    names = [
+    return [
         one.b[0]
         for one in tensors
         if one.kind == GRAPH and one.change and one.change.largest and one.dtypes[1].startswith(ROUNDING)
     ]
-    if names and all(one.kind in (*LED_BACK, GRAPH) for one in tensors):
-        many = plural(len(names), "number of the graph differs", "numbers of the graph differ")
-        yield (
-            f"{many}: the weights are the same, the model computes something else (--strict refuses it):"
-            f" {some(names, SHOWN)}"
-        )
 
 
-def _exchanged(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+def _exchanged(tensors: Sequence[TensorDiff]) -> list[str]:
     """Tensors under new names that are in each other's places, by the rename that the other tensors show."""
     found: Mapping[str, TensorDiff] = {
         one.b[0]: one
@@ -410,19 +393,12 @@ def _exchanged(tensors: Sequence[TensorDiff]) -> Iterator[str]:
         if one.a and one.b and one.kind in LED_BACK and one.is_unique and one.layout != RECORD
     }
     if all(one.kind == SAME for one in found.values()):
-        return
+        return []
 
     def is_alike(x: str, y: str) -> bool:
         return (found[x].dtypes[1], found[x].shapes[1]) == (found[y].dtypes[1], found[y].shapes[1])
 
-    names = exchanged([(one.a[0], new) for new, one in found.items()], is_alike)
-    if names:
-        many = plural(len(names), "tensor is", "tensors are")
-        yield (
-            f"{many} in the place of another one, by the rename that the other tensors show: the weights are the same"
-            " under other names, but a model that reads these names by that rename computes something else"
-            f" (--strict refuses them): {some(names, SHOWN)}"
-        )
+    return [*exchanged([(one.a[0], new) for new, one in found.items()], is_alike)]
 
 
 # --- The comparison of two open checkpoints: each step settles some tensors, and leaves the others to the next -------

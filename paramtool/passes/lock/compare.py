@@ -16,6 +16,7 @@ from paramtool.lockfile.lock import (
     NO_DATA,
     UNREAD,
     UNTIED,
+    VERSIONS,
     LockedModel,
     LockedTensor,
     LockedTie,
@@ -42,7 +43,7 @@ def findings(locked: LockedModel, now: LockedModel, lock: str, *, content_only: 
     With `content_only` the tensors alone are compared: not the ties, the objects, the dialect and the files.
     """
     judge = _Judge(locked, now, lock)
-    yield from chain(judge.tensors(), judge.not_read())
+    yield from chain(judge.tensors(), judge.versions(), judge.not_read())
     if not content_only:
         yield from chain(judge.ties(), judge.declared(), judge.objects(), judge.dialect(), judge.files())
 
@@ -251,9 +252,15 @@ class _Judge:
     def _both(self) -> tuple[LockedModel, LockedModel]:
         return self.locked, self.now
 
+    def versions(self) -> Iterator[Finding]:
+        """Other versions of modules, by which torch reads their tensors otherwise, where both have some."""
+        was, found = (model.objects.get(VERSIONS) for model in self._both())
+        if was and found and was.digest != found.digest:
+            yield self.find("changed", was.line, "modules have other versions, by which torch reads their tensors")
+
     def objects(self) -> Iterator[Finding]:
         """Keys that are not tensors and have another value; one finding where none is there at all."""
-        was, now = self.locked.objects, self.now.objects
+        was, now = ({key: one for key, one in model.objects.items() if key != VERSIONS} for model in self._both())
         if was and not now:
             line, names = next(iter(was.values())).line, some([key or TOP for key in was], MANY)
             yield self.find("objects-changed", line, f"no objects are there; the lock has {names}")
