@@ -437,27 +437,31 @@ def _warnings(into: Into, model: Checkpoint, has_its_state: bool) -> Iterator[st
         yield "the model's optimizer state is left unchanged: it belongs to the old weights"
 
 
-EPSILON = 1e-5
-"""What PyTorch and Gluon add to a variance by default (torch/nn/modules/batchnorm.py, mxnet/gluon/nn)."""
+EPSILONS = {"PyTorch": 1e-5, "Keras": 1e-3}
+"""What libraries add to a variance by default, Gluon as PyTorch (torch/nn/modules/batchnorm.py, mxnet/gluon/nn,
+keras/src/layers/normalization)."""
 
 
 def _of_keras(into: Into, source: Checkpoint, model: Checkpoint) -> Iterator[str]:
-    """What the configuration of a Keras model computes otherwise than the library of the source, with these weights."""
+    """What the configuration of a Keras model computes otherwise than the source does with these weights."""
     mine, theirs = (
-        {one.name: one.config.get("epsilon", EPSILON) for one in KerasConfig.of(side.metadata).layers}
+        {one.name: one.config.get("epsilon") for one in KerasConfig.of(side.metadata).layers}
         for side in (source, model)
     )
-    norms = {layer.model.rpartition("/")[2]: layer.source for layer in into.layers if layer.kind in NORMS}
-    other = {
-        name: theirs[name]
-        for name in theirs
-        if name in norms and theirs[name] != mine.get(norms[name].rpartition("/")[2], EPSILON)
+    library = "Keras" if source.format in MODELS[0].formats else "PyTorch"
+    pairs = {
+        layer.model.rpartition("/")[2]: mine.get(layer.source.rpartition("/")[2])
+        for layer in into.layers
+        if layer.kind in NORMS
     }
+    other = {n: own for n, own in pairs.items() if theirs.get(n) not in (None, own or EPSILONS[library])}
     if other:
-        values = ", ".join(sorted({*map(str, other.values())}))
-        yield (
-            f"the model computes {some(list(other), SHOWN)} with epsilon {values}; weights do not say that of the "
-            f"source, and PyTorch's default is {EPSILON}: where the two differ, outputs do"
+        values, known = (", ".join(sorted({str(of[n]) for n in other if of[n]})) for of in (theirs, other))
+        yield f"the model computes {some(list(other), SHOWN)} with epsilon {values}; " + (
+            f"the source says {known}: outputs differ"
+            if known
+            else f"weights do not say that of the source, and {library}'s default is {EPSILONS[library]}: where the "
+            "two differ, outputs do"
         )
 
 

@@ -596,6 +596,28 @@ def test_what_keras_computes_otherwise_is_said(tmp_path: Path) -> None:
     assert not again.warnings  # both are of Keras
 
 
+@pytest.mark.parametrize("kind", ["BatchNormalization", "LayerNormalization"])
+@pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
+def test_fresh_norms_of_other_names(suffix: str, kind: str, tmp_path: Path) -> None:
+    """Any of them is right, whatever their epsilons, which are the model's: only a difference is said."""
+
+    def model(*names: str, **more: float) -> keras.Model:
+        norms = [getattr(keras.layers, kind)(name=name, **more) for name in names]
+        return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="a"), *norms])
+
+    one, other = model("p", "q"), model("x", "y")
+    one.save_weights(tmp_path / "s.weights.h5") if suffix == ".weights.h5" else one.save(tmp_path / "s.keras")
+    other.save(tmp_path / "m.keras")
+    model("x", "y", epsilon=1e-5).save(tmp_path / "other.keras")
+    report = paramtool.convert(tmp_path / f"s{suffix}", tmp_path / "o.keras", into=tmp_path / "m.keras", strict=True)
+    assert not report.warnings
+    found = keras.saving.load_model(tmp_path / "o.keras", compile=False)
+    assert all(np.array_equal(a, b) for a, b in zip(found.get_weights(), one.get_weights(), strict=True))
+    (said,) = paramtool.convert(tmp_path / f"s{suffix}", tmp_path / "o2.keras", into=tmp_path / "other.keras").warnings
+    assert "'x', 'y' with epsilon 1e-05" in said
+    assert ("the source says 0.001" if suffix == ".keras" else "Keras's default is 0.001") in said
+
+
 @pytest.mark.parametrize(("name", "is_filled"), [("Conv_0", True), ("conv1", True), ("conv_up", False)])
 def test_a_flax_layer_that_may_be_a_transposed_convolution(name: str, is_filled: bool, tmp_path: Path) -> None:
     """flax mirrors the kernels of transposed convolutions, and no tensor shows which a layer is: only its name does."""

@@ -156,6 +156,21 @@ def test_a_lambda_hides_the_order(suffix: str, tmp_path: Path) -> None:
     compare(case(k.Rescaling(2.0)), tmp_path, flatten="channels-first")
 
 
+def test_what_a_lambda_hides_can_be_put_in_by_hand(tmp_path: Path) -> None:
+    """As the hint of the error says."""
+    case = into_cases.through("", lambda x: x.flatten(1) * 2, k.Lambda(lambda x: x * 2, name="twice"), k.Flatten())
+    module, _, path, _ = saved_case(case, tmp_path)
+    state = torch.load(tmp_path / "s.pt")
+    (weight,) = (name for name, one in state.items() if one.ndim == 2)
+    state[weight] = state[weight].unflatten(1, (4, 9)).transpose(1, 2).flatten(1).t().contiguous()
+    torch.save(state, tmp_path / "s.pt")
+    maps = [f"{weight}=layers/dense/vars/0:as-is", f"{weight.replace('weight', 'bias')}=layers/dense/vars/1"]
+    paramtool.convert(tmp_path / "s.pt", output := tmp_path / "out.keras", into=path, map=maps)
+    x = torch.rand(2, *case.shape)
+    found = keras.saving.load_model(output, compile=False, safe_mode=False).predict(for_keras(case, x), verbose=0)
+    np.testing.assert_allclose(found, module(x).detach().numpy(), atol=ATOL, rtol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
 @pytest.mark.parametrize(("case", "words"), REFUSED, ids=lambda one: one.name if isinstance(one, Case) else "")
 def test_what_would_compute_something_else_is_refused(case: Case, words: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Everything is checked before a byte moves, and everything that is wrong is in on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from shlex import quote
 
@@ -26,6 +27,7 @@ from paramtool.passes.into.networks import FilledNetwork, NetworkPair, NetworkUn
 
 FORCED = (":transpose", ":as-is")
 """What may follow a pair of `--map`."""
+BY_HAND = "put the tensor into the model's shape and order yourself, and --map it ':as-is'"
 
 
 @frozen
@@ -251,7 +253,11 @@ class _Planning:
             return False
         first, *rest = (layer_pass.partners(one, theirs[0]) for one in ours)
         pairs = [(piece, found[name]) for found in rest for name, piece in first.items()]
-        return all(a.said == b.said and a.own == b.own and self.same(a.view, b.view) for a, b in pairs)
+
+        def kind(one: LayerTensor) -> tuple[str, LayerPart | None]:
+            return one.own, one.said and replace(one.said, layer="")
+
+        return all(kind(a) == kind(b) and self.same(a.view, b.view) for a, b in pairs)
 
     def _named(self, mine: Sequence[PlainLayer], theirs: Sequence[PlainLayer]) -> list[PlainLayer]:
         """Of the source's readings of one name, the one that has most in common with the model's layer of that name."""
@@ -375,18 +381,18 @@ class _Planning:
             self.wrong.append(f"{both}: an image is flattened there, its order hidden by {image.unseen}")
             self.decides.append(
                 f"--flatten says the order of the source, and not what the {where} computes: put layers of known "
-                "axes in its place (Rescaling, Permute, Reshape), or the values in order, with --map and ':as-is'"
+                f"axes in its place (Rescaling, Permute, Reshape), or {BY_HAND}"
             )
         elif MIXED in (order, ours):
             self.wrong.append(f"{both}: an image is flattened there, in neither order of --flatten")
-            self.decides.append("put its values in order yourself, and --map it ':as-is'")
+            self.decides.append(BY_HAND)
         else:
             return Turn(image.channels, ours, order)
         return None
 
     def _refuse_outputs(self, names: tuple[str, str]) -> None:
         self.wrong.append(f"{names[0]!r} into {names[1]!r}: an image is made of its outputs, which are not reordered")
-        self.decides.append("put its values in order yourself, and --map it ':as-is'")
+        self.decides.append(BY_HAND)
 
     def _refuse_image(self, both: str, what: str) -> None:
         self.wrong.append(f"{both}: {what}, and the source has its channels elsewhere or does not say where")
