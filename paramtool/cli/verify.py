@@ -79,12 +79,15 @@ def command(
 
 def _rows(found: verify_command.Verified) -> Iterator[_render.Row]:
     what = f"compared: {', '.join(found.compared)}"
-    yield ("verified", f"{plural(found.names, 'name')} of {found.output}", f"equal to {found.against}", what)
+    label = "verified"
+    if found.names:
+        yield (label, f"{plural(found.names, 'name')} of {found.output}", f"equal to {found.against}", what)
+        label = ""
     for number, how in (
         (found.rounded, "rounded to another type, as the record says"),
         (found.dequantised, "calculated from codes and scales, as the record says"),
         (found.remade, f"equal to what converting {found.against} again gives"),
-        (found.converted, "converted, and not compared"),
     ):
         if number:
-            yield ("", f"{plural(number, 'tensor')}: {how}")
+            yield (label, f"{plural(number, 'tensor')}: {how}")
+            label = ""

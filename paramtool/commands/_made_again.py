@@ -16,7 +16,7 @@ from paramtool.commands._state_again import with_state
 from paramtool.commands.progress import Path
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import prove
-from paramtool.errors import LayoutError, PlanError, UsageError, plural
+from paramtool.errors import LayoutError, PlanError, UsageError
 from paramtool.layouts.networks import named
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import DECLARED, GRAPH, Checkpoint, Entry, Module
@@ -80,9 +80,10 @@ class ConvertedNames:
     """The source without the tensors that these were made from, but for those that are windows on them now."""
     windows: frozenset[str] = frozenset()
     """Names of the source that are windows on new tensors."""
-    notes: tuple[str, ...] = ()
-    count: int = 0
-    """The tensors that the source never had, and that cannot be made again from it."""
+    unsure: frozenset[str] = frozenset()
+    """The tensors that the source never had, and that the record is not enough to make again from it."""
+    read: frozenset[str] = frozenset()
+    """The tensors of the source that these can be made from."""
     remade: tuple[Target, ...] = ()
     """Those that can."""
     requires: tuple[Requirement, ...] = ()
@@ -111,16 +112,14 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> ConvertedNames:
     lacking = [name for name in expected.entries if name not in rest]
     seen = {name: read for read, name in beside.unwrapped(expected).names.items()}
     read = {name for one in done for name in (*one.source.tensors.values(), *one.source.raw.values())}
-    read |= {n for n in lacking if any(_could_read(one, seen.get(n, n), expected) for one in others)}
-    gone = {name for name in lacking if name in read or expected.entries[name].role == GRAPH}
-    places = ", ".join(sorted({f"{module.at or 'the top'} ({module.layout})" for module in others}))
-    counts = f"{plural(len(unsure), 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
+    could = {n for n in lacking if any(_could_read(one, seen.get(n, n), expected) for one in others)} - read
+    gone = {name for name in lacking if name in read | could or expected.entries[name].role == GRAPH}
     return ConvertedNames(
         _lacking(found, made),
         _lacking(expected, gone),
         windows,
-        (f"converted: {places}: {counts}; not compared",) if unsure else (),
-        len(unsure),
+        frozenset(unsure),
+        frozenset(could),
         tuple(targets.values()),
         tuple(requirement for one in done for requirement in one.requires),
     )
@@ -129,7 +128,7 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> ConvertedNames:
 def _could_read(module: Module, name: str, source: Checkpoint) -> bool:
     """Whether a conversion that cannot be made again could have read a tensor of the source for a network."""
     said = came_from(module)
-    ats = {said[1] if said else module.at, *module.stacked}
+    ats = {said[2] if said else module.at, *module.stacked}
     if any(name in one.tensors.values() for one in source.modules if one.at in ats):
         return True
     try:
@@ -137,7 +136,7 @@ def _could_read(module: Module, name: str, source: Checkpoint) -> bool:
     except (LayoutError, UsageError):
         layout = None
     if layout is None or len({row.name for form in layout.forms for row in form.tensors}) == 1:  # under any name
-        return is_of(name, replace(module, at=said[1] if said else module.at))
+        return is_of(name, replace(module, at=said[2] if said else module.at))
     return bool(named(layout, name) & ats) or any(kept_off(at, name) is not None for at in ats)
 
 

@@ -17,7 +17,7 @@ from dataclasses import field, replace
 from paramtool import dialects
 from paramtool.commands._parts_source import config_beside, record_of, shapes_of
 from paramtool.dialects import HUB
-from paramtool.errors import FormatError, LayoutError, PlanError, UsageError, plural
+from paramtool.errors import FormatError, LayoutError, PlanError, UsageError
 from paramtool.formats.record import moved
 from paramtool.formats.record import parts as record
 from paramtool.formats.table import holds
@@ -53,7 +53,7 @@ class RearrangedAgain:
     renamed: Mapping[str, str] = field(default_factory=dict)
     """{name in the source: name in the output} of tensors that stay what they are."""
     unknown: frozenset[str] = frozenset()
-    """Tensors of the output of which nothing is known."""
+    """Tensors of the output that its record is not enough to make again."""
     moves: tuple[Move, ...] = ()
     """How the new tensors are made, for what an optimizer keeps for them."""
     requires: tuple[Requirement, ...] = ()
@@ -95,10 +95,8 @@ def _common(found: Checkpoint, source: Checkpoint, why: str) -> RearrangedAgain:
     """What can be compared of a conversion that cannot be repeated: the names of both."""
     both = {name: entry for name, entry in source.entries.items() if name in found.entries}
     more = frozenset(found.entries.keys() - both.keys())
-    fewer = len(source.entries) - len(both)
-    counts = f"{plural(len(more), 'tensor')} of the output" + (f" and {fewer} of the source" if fewer else "")
     kept = replace(source, entries=both, objects=without(source.objects, source.entries.keys() - both.keys()))
-    return RearrangedAgain(kept, notes=(f"rearranged {why}: {counts}; not compared",) if more else (), unknown=more)
+    return RearrangedAgain(kept, notes=(f"rearranged {why}",) if more else (), unknown=more)
 
 
 def _record_of(found: Checkpoint, source: Checkpoint) -> PartsRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -21,9 +21,10 @@ from paramtool.commands._differences import (
 from paramtool.commands._made_again import made_again
 from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
-from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.commands.sections import section_of
+from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import by_name, by_target
 from paramtool.errors import UsageError, plural
@@ -39,7 +40,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Compound
 from paramtool.model.config import reading
-from paramtool.model.diff import SAME_BYTES
+from paramtool.model.diff import ADDED, CHANGED, REMOVED, SAME_BYTES, UNDECIDED
 from paramtool.model.display import Displayed
 from paramtool.passes.module_versions import ATTRIBUTE, other_versions
 
@@ -61,9 +62,9 @@ class Verified(Displayed):
     compared: tuple[str, ...] = ()
     """What was compared: `tensors`, `ties`, `objects`, `gradients`, `files`."""
     converted: int = 0
-    """Tensors of converted networks in the output, which were not compared."""
+    """Tensors of the output that its record does not make of the source, where `diff` does not prove all of them."""
     remade: int = 0
-    """Tensors of converted networks in the output that were compared with what converting the source again gives."""
+    """Tensors of the output that are equal to what converting the source again gives, or `diff` makes of it."""
     rounded: int = 0
     """Tensors that the output has in another type, as its record says, with the numbers that rounding gives."""
     dequantised: int = 0
@@ -116,8 +117,9 @@ def verify(
     Of two folders the other files are compared, too.  `only` compares one section of `against`, its prefix stripped;
     `subset` lets `output` lack names, objects and files; `tensors_only` compares tensors and ties; `weights` names the
     file of `against`, a folder with several sets of weights, that is compared.  A name that the output's record
-    declares to be another, as of `dedup --ties`, may be missing in `against`, and so may the tensors of networks that
-    the output's record says were converted, if they cannot be converted again; both are warnings.
+    declares to be another, as of `dedup --ties`, may be missing in `against`; that is a warning.  Tensors that were
+    converted are made of the source again, as the output's record says; where it says too little, the steps of `diff`
+    look for them in the source, and what these do not find is a difference.
     Tensors that the record says were cast have to be what rounding the source gives.  `into` is the model that
     `convert` put the weights of `against` into: the weights are compared with what the same `map`, `flatten`,
     `partial`, `source` and `spec` give, and every other byte with the model's.  `new_config` is the config.json that a
@@ -301,7 +303,9 @@ def _compared(
     source, output_whole, output_name = expected, found, found.files[0].path
     again = made_again(found, source, against)
     moved, parts, weights = again.moved, again.networks, again.weights
-    found, expected, warnings = again.found, again.expected, [*moved.notes, *parts.notes]
+    found, expected, warnings = again.found, again.expected, [*moved.notes]
+    unsure = parts.unsure | moved.unknown
+    lost = parts.read | (source.entries.keys() - moved.expected.entries.keys() if moved.unknown else frozenset())
     if more := {*by_config, *again.more}:
         warnings.append(f"{some(more)}: only in the output, as other names of its tensors")
     if asked.subset:
@@ -312,7 +316,8 @@ def _compared(
         views = output_whole.views()
         same = tuple(one for one in moved.targets if one.dtype == views[one.name].dtype or one.name in cast)
         rearranged = {target.name for target in (*same, *weights)}
-        differences = [*moved.differences]
+        unproved = [*_unproved(source, output_whole, lost, unsure)] if unsure else []
+        differences = [*moved.differences, *unproved]
         with Source(found) as a, Source(expected) as b:
             mine, theirs = found.entries, expected.entries
             differences += by_name((a, b), mine, theirs, advance, skip=rearranged, cast=cast)
@@ -359,11 +364,26 @@ def _compared(
         tuple(differences),
         tuple(dict.fromkeys(warnings)),
         tuple(compared),
-        parts.count + len(moved.unknown),
-        len(remade) + len(moved.targets),
+        len(unsure) if unproved else 0,
+        len(remade) + len(moved.targets) + (0 if unproved else len(unsure)),
         len(cast) - len(weights),
         len(weights),
     )
+
+
+def _unproved(source: Checkpoint, output: Checkpoint, lost: Set[str], made: Set[str]) -> Iterator[str]:
+    """What of tensors that an output has in place of those of its source `diff` does not prove, a line each."""
+    from paramtool.commands.diff.diff import Comparing
+
+    known = output.entries.keys() - made
+    a = replace(source, entries={name: one for name, one in source.entries.items() if name not in known})
+    b = replace(output, entries={name: one for name, one in output.entries.items() if name in made})
+    with Sides(a, b, MEMORY_NBYTES) as sides:
+        for one in Comparing(a, b, sides, MEMORY_NBYTES).all(silent):
+            if one.kind in (CHANGED, ADDED, UNDECIDED) and one.b:
+                yield f"{some(one.b)}: no layout gives it of the source, and the record does not say how it was made"
+            elif one.kind == REMOVED and not lost.isdisjoint(one.a):
+                yield f"{some(one.a)}: is not in the output, in no layout"
 
 
 SIDES = "the output", "the source"

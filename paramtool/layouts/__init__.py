@@ -6,12 +6,12 @@ are added with `register_layout`, through an entry point of the group `paramtool
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool.errors import UsageError, nearest
 from paramtool.layouts.layout import Layout, built_in, registered
 
-__all__ = ["all_layouts", "built_in", "family", "find", "parse", "registered"]
+__all__ = ["all_layouts", "built_in", "family", "find", "parse", "registered", "words"]
 
 
 def all_layouts() -> Iterator[Layout]:
@@ -80,3 +80,8 @@ def parse(text: str) -> tuple[str, dict[str, str]]:
             raise UsageError(f"{word!r} is not an option of a layout; expected KEY=VALUE", hint=f"{name}:key=value")
         options[key.strip()] = value.strip()
     return name, options
+
+
+def words(name: str, options: Mapping[str, str]) -> str:
+    """What `parse` reads as a layout and its options."""
+    return ":".join(filter(None, [name, ",".join(f"{key}={value}" for key, value in options.items())]))

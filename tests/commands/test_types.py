@@ -515,14 +515,28 @@ def test_verify_converts_again(dtype: Any, layout: str, tmp_path: Path) -> None:
     assert "bytes differ from what converting the source gives" in difference
 
 
-def test_verify_says_what_it_cannot_make_again(tmp_path: Path) -> None:
-    """An option that only the command line gave is not in the record: a warning, not an assumption."""
+def test_verify_makes_again_what_an_option_of_the_command_line_gave(tmp_path: Path) -> None:
+    """The options of a layout are in the record; other numbers are found, and so is a record that says another value."""
     lstm = {f"rnn.{name}": tensor for name, tensor in nn.LSTM(3, 4).state_dict().items()}
     paramtool.convert(save(tmp_path, lstm), tmp_path / "tf.safetensors", target="tf1.basic:forget_bias=0.5")
     path, out = save(tmp_path, paramtool.torch.load_file(tmp_path / "tf.safetensors")), tmp_path / OUT
     paramtool.convert(path, out, source="tf1.basic:forget_bias=0.5", target="torch", at=("rnn",))
     found = paramtool.verify(out, path)
-    assert not found.differences and found.converted and not found.remade and "not compared" in found.warnings[0]
+    assert not found.differences and found.remade == 4 and not found.warnings
+    out.write_bytes(out.read_bytes().replace(b"forget_bias=0.5", b"forget_bias=0.4"))
+    assert any("rnn.bias_ih_l0" in text for text in paramtool.verify(out, path).differences)
+
+
+def test_verify_of_a_file_that_records_nothing_compares_as_diff_does(tmp_path: Path) -> None:
+    """ONNX has no room for a record: a file of another network is no conversion of this one."""
+    for at in ("a", "b"):
+        (tmp_path / at).mkdir()
+    paths = [save(tmp_path / at, nn.LSTM(3, 4).state_dict()) for at in ("a", "b")]
+    paramtool.convert(paths[0], tmp_path / "a.onnx", target="onnx")
+    found = paramtool.verify(tmp_path / "a.onnx", paths[0])
+    assert not found.differences and found.remade == 3
+    found = paramtool.verify(tmp_path / "a.onnx", paths[1])
+    assert found.converted == 3 and sum("no layout gives it" in text for text in found.differences) == 3
 
 
 LOST = {

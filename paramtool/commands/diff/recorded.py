@@ -84,7 +84,7 @@ class _Recorded:
                 proved[target.name] = one
         proved |= self._renamed({target.name for target in self.targets})
         moved = self.again.moved
-        is_whole = is_whole and not (moved.differences or moved.unknown or self.again.networks.count)
+        is_whole = is_whole and not (moved.differences or moved.unknown or self.again.networks.unsure)
         readers = grouped((old, name) for name, one in proved.items() for old in one.olds)
         readers = {old: names for old, names in readers.items() if old not in failed}
         left = {entry.value for entry in self.again.expected.entries.values() if isinstance(entry.value, View)}

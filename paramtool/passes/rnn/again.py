@@ -19,37 +19,38 @@ from paramtool.passes.rnn.convert import Converted, convert, kept_off
 from paramtool.passes.rnn.find import NetworkRequest, find
 from paramtool.passes.rnn.stacking import Stack
 
-_SOURCE = re.compile(r'converted from ([^\s:]+)(?: at ("(?:[^"\\]|\\.)*"))?')
+_SOURCE = re.compile(r'converted from ([^\s:]+(?::[^\s:]+)?)(?: at ("(?:[^"\\]|\\.)*"))?')
 
 
-def came_from(module: Module) -> tuple[str, str] | None:
-    """The layout and the module that a network was converted from, as its record says."""
+def came_from(module: Module) -> tuple[str, str, str] | None:
+    """The layout, the same with its options, and the module that a network was converted from, as its record says."""
     said = _SOURCE.match(module.source)
     try:
-        return (said[1], json.loads(said[2]) if said[2] else module.at) if said else None
-    except ValueError:
+        return (layouts.parse(said[1])[0], said[1], json.loads(said[2]) if said[2] else module.at) if said else None
+    except (UsageError, ValueError):
         return None
 
 
 def converted_again(module: Module, made: Checkpoint, source: Checkpoint) -> Converted | None:
     """A network of `made` converted from `source` once more; None where that is not certain.
 
-    It is not where `source` has tensors that an earlier conversion kept, and where the old layout has options that the
-    source does not say itself.  A tensor that it gives may be missing in `made`.
+    It is not where `source` has tensors that an earlier conversion kept, and where the old layout has options that
+    neither the record nor the source says.  A tensor that it gives may be missing in `made`.
     """
     said = came_from(module)
     if said is None or module.refused:
         return None
-    name, olds = said[0], module.stacked or (said[1],)
+    name, words, at = said
+    olds = module.stacked or (at,)
     described = all(any(one.at == old and one.layout == name for one in source.modules) for old in olds)
     facts = {fact: value for fact, value in parse(module.spec).items() if not (module.stacked and fact in _OF_STACK)}
     try:
-        if layouts.find(name).options and not described:
+        if layouts.find(name).options and not described and name == words:
             return None
         if any(kept_off(old, name) is not None for old in olds for name in source.entries):
             return None
         beside = tuple(escape(one) for one in source.entries if one in made.entries and one.startswith(olds))
-        request = NetworkRequest(None if described else name, facts, tuple(filter(None, olds)), ignore=beside)
+        request = NetworkRequest(None if described else words, facts, tuple(filter(None, olds)), ignore=beside)
         found = [one for one in find(source, request) if one.network.at in olds]
         if len(found) != len(olds) or any(one.network.layout.name != name for one in found):
             return None

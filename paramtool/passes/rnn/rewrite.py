@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from paramtool import layouts
 from paramtool.errors import LayoutError, PlanError, leading, listed, plural
 from paramtool.layouts import evidence as layout_evidence
 from paramtool.layouts.layout import Layout
@@ -244,7 +245,8 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     """What the output's record says about a network; for an unchanged network, where it originally came from."""
     changes = "; ".join(dict.fromkeys(change.what for change in one.changes))
     old = f" at {json.dumps(one.source.at)}" if one.at != one.source.at and not one.source.stacked else ""
-    source = f"converted from {one.source.layout.name}{old}" + (f": {changes}" if changes else "")
+    source = f"converted from {layouts.words(one.source.layout.name, one.source.options)}{old}"
+    source += f": {changes}" if changes else ""
     unseen = [fact for fact in (*one.layout.assumed, *one.layout.required) if one.spec.has(fact)]
     parts = one.source.layout.name if one.source.layout.name in PARTS else ""
     shapes: Shapes = _own_shapes(one.source, checkpoint) if parts else {}
