@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import TypeVar
 
 Key = TypeVar("Key")
@@ -19,6 +19,15 @@ def grouped(pairs: Iterable[tuple[Key, Thing]]) -> dict[Key, list[Thing]]:
     for key, thing in pairs:
         found.setdefault(key, []).append(thing)
     return found
+
+
+def omit(items: Mapping[Key, Thing], keys: Container[object]) -> dict[Key, Thing]:
+    """The items of a mapping whose keys are none of some others.
+
+    >>> omit({"a": 1, "b": 2}, ["b", "c"])
+    {'a': 1}
+    """
+    return {key: thing for key, thing in items.items() if key not in keys}
 
 
 def paired(a: Iterable[tuple[Key, Thing]], b: Iterable[tuple[Key, Thing]]) -> list[tuple[list[Thing], list[Thing]]]:

@@ -15,6 +15,7 @@ from paramtool.engine.write.casting import Counts
 from paramtool.errors import PlanError, listed, plural
 from paramtool.formats import hf_config
 from paramtool.formats.record import types as types_record
+from paramtool.grouping import omit
 from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target
@@ -81,7 +82,7 @@ def new_config(folder: str, made: Mapping[str, bytes]) -> dict[str, bytes]:
     if not os.path.isfile(path):
         return {}
     config = json.loads(made[CONFIG]) if CONFIG in made else dict(hf_config.whole(path))
-    kept = {key: value for key, value in config.items() if key not in quantised.IN_CONFIG}
+    kept = omit(config, quantised.IN_CONFIG)
     return {CONFIG: f"{json.dumps(kept, indent=2)}\n".encode()} if kept != config else {}
 
 

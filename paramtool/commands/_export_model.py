@@ -14,7 +14,7 @@ from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder import roots
 from paramtool.formats.folder.training_files import is_of_model
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entries
@@ -67,7 +67,7 @@ def as_configured(checkpoint: Checkpoint, config: str, progress: Progress) -> As
     found = config_ties.declared_ties(hf_config.read(config), checkpoint, graph, progress, all_rows=False)
     same = [row.tie.names for row in found.rows if row.says and row.file in (MEMORY, EQUAL)]
     gone = {name: names[0] for names in same for name in names[1:] if names[0] in entries and name in entries}
-    kept = {name: entry for name, entry in entries.items() if name not in gone}
+    kept = omit(entries, gone)
     stored = config_ties.as_stored(checkpoint).entries
     left = (
         f"tensor {name!r}: {config_name(config)} ties it to {first!r}" for name, first in gone.items() if name in stored

@@ -13,6 +13,7 @@ from paramtool.errors import FormatError, LayoutError
 from paramtool.formats import hf_config
 from paramtool.formats.files import holds, same_bytes, unreadable
 from paramtool.formats.record import ties, types
+from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 
 NOTHING: Mapping[str, str] = {}
@@ -49,7 +50,7 @@ def beside(
             retied |= _casts.new_config(against, retied)
         made = {**_made(against, expected), **_adapter(against, expected, found), **retied}
         gone = _calculated(other.keys() - own.keys(), other, _made(output, found))
-        there = {name: path for name, path in other.items() if name not in gone}
+        there = omit(other, gone)
         differences = tuple(_differences(own, there, advance, made))
     notes = [f"not compared: {text}" for text in theirs.left]
     notes += (f"not compared, and in the output alone: {text}" for text in mine.left if text not in theirs.left)
@@ -57,7 +58,7 @@ def beside(
 
 
 def _left(files: Mapping[str, str], without: Collection[str]) -> dict[str, str]:
-    return {name: path for name, path in files.items() if name not in without}
+    return omit(files, without)
 
 
 def _all(folder: str, sets: Sets, elsewhere: str) -> Sidecars:

@@ -17,6 +17,7 @@ from paramtool.commands.progress import Path
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import prove
 from paramtool.errors import LayoutError, PlanError, UsageError
+from paramtool.grouping import omit
 from paramtool.layouts.networks import named
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import DECLARED, GRAPH, Checkpoint, Entry, Module
@@ -142,7 +143,7 @@ def _could_read(module: Module, name: str, source: Checkpoint) -> bool:
 
 def _lacking(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
     """A checkpoint without some of its tensors."""
-    entries = {name: entry for name, entry in checkpoint.entries.items() if name not in names}
+    entries = omit(checkpoint.entries, names)
     return replace(checkpoint, entries=entries, objects=without(checkpoint.objects, names))
 
 
@@ -169,11 +170,11 @@ def _without_declared(found: Checkpoint, expected: Checkpoint) -> Checkpoint:
     A torch file declares nothing: there such a name is the same window of the same storage as one of the source's.
     """
     theirs = {view for name, view in found.views().items() if name in expected.entries}
-    more = {name: entry for name, entry in found.entries.items() if name not in expected.entries}
+    more = omit(found.entries, expected.entries)
     gone = {name for name, entry in more.items() if _is_declared(entry) or entry.value in theirs}
     if not gone:
         return found
-    kept = {name: entry for name, entry in found.entries.items() if name not in gone}
+    kept = omit(found.entries, gone)
     return replace(found, entries=kept, objects=without(found.objects, gone))
 
 

@@ -35,7 +35,7 @@ def parts_source(checkpoint: Checkpoint) -> PartsSource:
     """A checkpoint with its config and its record; FormatError if one of them is damaged."""
     from paramtool.formats import hf_config
 
-    where, record = checkpoint.files[0].path, record_of(checkpoint)
+    where, record = checkpoint.path, record_of(checkpoint)
     return PartsSource(
         checkpoint=checkpoint,
         where=where,
@@ -80,4 +80,4 @@ def record_of(checkpoint: Checkpoint) -> PartsRecord:
     """The record of parts in a checkpoint's metadata; an empty one if there is none."""
     from paramtool.formats.record import parts as record
 
-    return record.decode(checkpoint.files[0].path, checkpoint.metadata)
+    return record.decode(checkpoint.path, checkpoint.metadata)

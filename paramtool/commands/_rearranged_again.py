@@ -21,6 +21,7 @@ from paramtool.errors import FormatError, LayoutError, PlanError, UsageError
 from paramtool.formats.record import moved
 from paramtool.formats.record import parts as record
 from paramtool.formats.table import holds
+from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint, Entry
@@ -81,7 +82,7 @@ def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
     if record.KEY not in found.metadata and record.KEY not in source.metadata:
         return RearrangedAgain(source)
     made, before = _record_of(found, source), record_of(source)
-    where = found.files[0].path
+    where = found.path
     try:
         return _again(found, source, made, before)
     except UsageError as error:
@@ -154,7 +155,7 @@ def _fusing(
 
 def _config_beside(*sides: Checkpoint) -> Mapping[str, object]:
     """The config beside the first of some checkpoints that has one; empty if none has."""
-    return next((one for one in (config_beside(side.files[0].path) for side in sides) if one), {})
+    return next((one for one in (config_beside(side.path) for side in sides) if one), {})
 
 
 def _new(these: Iterable[FusedTensor], others: Iterable[FusedTensor]) -> list[FusedTensor]:
@@ -231,7 +232,7 @@ def as_made(source: Checkpoint, change: Rearranged, *, keep_names: bool = False)
     """A checkpoint as rearranging would write it; errors as of `rewritten`."""
     plan, outcome = rewritten(source, change, keep_names=keep_names, skip_unsupported=True)
     new = {name: plan.names[name] for name in (*outcome.made, *outcome.windows) if name in plan.names}
-    new = {name: one for name, one in new.items() if name not in outcome.rest.entries}
+    new = omit(new, outcome.rest.entries)
     entries, storages = virtual(source, new, plan.targets)
     targets = [one for one in new_targets(source, change) if one.name in new]
     same = renames(change)
@@ -244,7 +245,7 @@ def as_made(source: Checkpoint, change: Rearranged, *, keep_names: bool = False)
     order = [name for name in tensor_names(outcome.rest.objects) if name in entries]
     expected = replace(outcome.rest, entries={name: entries[name] for name in (*order, *entries)}, storages=storages)
     return RearrangedAgain(
-        expected, tuple(targets), renamed=same, moves=moves(source.files[0].path, change), requires=plan.requires
+        expected, tuple(targets), renamed=same, moves=moves(source.path, change), requires=plan.requires
     )
 
 

@@ -14,7 +14,7 @@ from paramtool.formats import hf_config
 from paramtool.formats.config_names import with_names
 from paramtool.formats.files import is_folder
 from paramtool.formats.record import ties as record
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Link
@@ -133,7 +133,7 @@ def as_stored(checkpoint: Checkpoint, but: Container[str] = ()) -> Checkpoint:
     gone = {name for name in by_config if name not in but}
     if not gone:
         return checkpoint
-    kept = {name: entry for name, entry in checkpoint.entries.items() if name not in gone}
+    kept = omit(checkpoint.entries, gone)
     return replace(checkpoint, entries=kept, objects=without(checkpoint.objects, gone))
 
 

@@ -36,6 +36,7 @@ from paramtool.formats.hf_config import NAME
 from paramtool.formats.judging import judging
 from paramtool.formats.object_tree import is_flat
 from paramtool.formats.record.moved import carried_metadata, check_codes
+from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint, Entries
@@ -214,7 +215,7 @@ def _prepared(
     where = choose() if chosen_place is None else chosen_place
     if where.is_folder and is_folder(path):
         made = adapter_config.rewritten(where_from, part.checkpoint.entries, part.entries)
-        kept = {name: file for name, file in where.sidecars.files.items() if name not in made}
+        kept = omit(where.sidecars.files, made)
         where = where._replace(made={**where.made, **made}, sidecars=replace(where.sidecars, files=kept))
         _refuse_named(where.sidecars.files.get(NAME), {part.old.get(new, new): new for new in part.entries})
     if where.is_of_folder and is_other_model(part):

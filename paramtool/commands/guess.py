@@ -267,7 +267,7 @@ def _places(checkpoint: Checkpoint, at: str | None, facts: Facts) -> Places:
     asked = at is not None
     described = [one for one in checkpoint.modules if not one.refused]
     modules = [one for one in described if at is None or one.at == at or set(one.tensors.values()) & {*shapes}]
-    everything = {name: view.shape for name, view in checkpoint.views().items()}
+    everything = checkpoint.shapes()
     at_home = homes(checkpoint.format)
     said = [_said(module, everything, facts) for module in modules]
     found = said + by_names(_without(shapes, said, views), asked, at_home, facts)

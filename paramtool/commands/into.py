@@ -162,7 +162,7 @@ def prepared(
     views = model.views()
     made = Plan(
         tuple(into.targets.values()),
-        source=checkpoint.files[0].path,
+        source=checkpoint.path,
         names={
             name: Alias(name, replace(views[name], storage=name), name, "storage", "storage", views[name], False, "")
             for name in into.targets
@@ -179,7 +179,7 @@ def prepared(
         plan=made,
         converted=tuple(one.converted for one in into.networks),
         into=into,
-        model=model.files[0].path,
+        model=model.path,
         judge=container.judge,
         untouched=len(into.unfilled),
         files=where.files(outputs),
@@ -212,7 +212,7 @@ def wrong(output: Path, source: Weights, options: RelayoutOptions) -> tuple[list
     for drop in (False, True):  # nothing in a model says whether the state was dropped
         said = replace(options, drop_optimizer=drop)
         try:
-            report, work = prepared(source.checkpoint.files[0].path, output, source, said, is_written=True)
+            report, work = prepared(source.checkpoint.path, output, source, said, is_written=True)
         except PlanError:
             if drop:
                 raise
@@ -247,10 +247,10 @@ def planned(
             partial=options.partial,
             same=lambda a, b: (a.dtype, a.shape) == (b.dtype, b.shape) and same_window(opened, a, opened, b),
         )
-    where = model.files[0].path if model.files else "the model"
+    where = model.path if model.files else "the model"
     if not into.targets:
         raise LayoutError(
-            f"{where}: nothing in {checkpoint.files[0].path} belongs to one of its layers by name or by shape"
+            f"{where}: nothing in {checkpoint.path} belongs to one of its layers by name or by shape"
             + "".join(f"; {note}" for note in model.notes[:SHOWN]),
             hint="; ".join(
                 [
@@ -299,7 +299,7 @@ def _refuse_lost(checkpoint: Checkpoint, model: Checkpoint, into: Into) -> None:
         hints = unmade(left)
         hints += [REFOLD] * any(name.endswith(("running_var", "variance", "moving_var")) for name in left)
         hints += ["--map A=B says where they go; --partial leaves them and names them"]
-        head = f"{model.files[0].path}: would not compute what {checkpoint.files[0].path} does:"
+        head = f"{model.path}: would not compute what {checkpoint.path} does:"
         raise LayoutError(listed(head, lost), hint="; ".join(dict.fromkeys(hints)))
 
 
@@ -379,7 +379,7 @@ def _found(checkpoint: Checkpoint, options: RelayoutOptions, wanted: bool) -> tu
 
 def _destination(output: Path | None, model: Checkpoint, source: Checkpoint, options: RelayoutOptions) -> Destination:
     """Where the output goes: under a name that ends as the model's does, and never in the place of an input."""
-    old = model.files[0].path
+    old = model.path
     ends = WEIGHTS_SUFFIX if old.lower().endswith(WEIGHTS_SUFFIX) else os.path.splitext(old)[1]
     path = os.fspath(output) if output is not None else f"{old.removesuffix(ends)}.filled{ends}"
     has = WEIGHTS_SUFFIX if path.lower().endswith(WEIGHTS_SUFFIX) else os.path.splitext(path)[1]
@@ -504,7 +504,7 @@ def format_of(model: Checkpoint) -> ModelFormat:
             return row
     names = ", ".join(row.name for row in MODELS)
     raise UsageError(
-        f"{model.files[0].path}: is {model.format}; --into replaces weights in the model files of {names}",
+        f"{model.path}: is {model.format}; --into replaces weights in the model files of {names}",
         hint="convert without --into writes a file of weights",
     )
 
@@ -541,14 +541,14 @@ def with_state(checkpoint: Checkpoint, model: Checkpoint, into: Into, drop: bool
     views, at = checkpoint.views(), ""
 
     def refused(reason: str, hint: str = "") -> PlanError:
-        return refusal(checkpoint.files[0].path, at, reason, hint)
+        return refusal(checkpoint.path, at, reason, hint)
 
     def bound(one: Checkpoint, what: str) -> Binding:
         """The binding of the only optimizer of a file of Keras; PlanError where there is none, or it is not proved."""
-        found = bindings(one.files[0].path, one)
+        found = bindings(one.path, one)
         if len(found) != 1 or found[0].optimizer.form != move.KERAS:
             raise refused(f"{what} has no optimizer of Keras 3, and no other is put into a model")
-        refuse_defects(one.files[0].path, found)
+        refuse_defects(one.path, found)
         if not found[0].is_unique or found[0].optimizer.refused:
             raise refused(f"{what}: {found[0].optimizer.refused or found[0].words}")
         return found[0]
@@ -578,7 +578,7 @@ def with_state(checkpoint: Checkpoint, model: Checkpoint, into: Into, drop: bool
         """A copy of the same window of a slot; PlanError for what is calculated."""
         if not copy.is_plain:
             raise refused("a weight is calculated from several, and only windows of slots are put into a model")
-        view = copy.terms[0][1]
+        view = copy.source
         name = owners.get(view.storage, "")
         held = next((one.tensor for one in entries[name].slots if one.key == slot.key), "") if name else ""
         if not held:
@@ -603,7 +603,7 @@ def with_state(checkpoint: Checkpoint, model: Checkpoint, into: Into, drop: bool
     places = model.views()
     for target in targets:
         place = places[target.name]
-        if (place.shape, place.dtype) != (target.shape, target.copies[0].terms[0][1].dtype):
+        if (place.shape, place.dtype) != (target.shape, target.copies[0].source.dtype):
             raise refused(f"{target.name!r} of the model is {place.dtype.name} {list(place.shape)}")
     count = len(source.entries)
     into = replace(into, targets={**into.targets, **{target.name: target for target in targets}}, unused=unused)

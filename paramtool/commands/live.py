@@ -75,7 +75,7 @@ def values(
     names = checkpoint.views()
     by_view = {view: name for name, view in names.items()}
     used = {
-        name: tuple(dict.fromkeys(n for c in t.copies for n in c.names or (by_view.get(c.terms[0][1], ""),) if n))
+        name: tuple(dict.fromkeys(n for c in t.copies for n in c.names or (by_view.get(c.source, ""),) if n))
         for name, t in into.targets.items()
         if t.copies
     }

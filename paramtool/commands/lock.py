@@ -13,6 +13,7 @@ from paramtool.errors import UsageError, refuse_string, some
 from paramtool.formats import OTHER_FORM, policy
 from paramtool.formats.files import noted, watching
 from paramtool.formats.judging import judging
+from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.lockfile import write
 from paramtool.lockfile.lock import NAME, LockedModel
@@ -79,7 +80,7 @@ def lock(
     warnings = [f"{name}: is there no more, so the lock is without it" for name in gone]
     pairs = [(path, name) for path, name in zip(paths, names, strict=True) if name not in gone]
     models = {name: locked_model(path, name, reading, progress) for path, name in pairs}
-    text = write.text(({name: one for name, one in kept.items() if name not in names} | models).values())
+    text = write.text((omit(kept, names) | models).values())
     parse(text, where)  # what we could not read again is never written
     if where != "-":
         warnings += LOCK.write(where, text.encode(), force=force, inputs=inputs_of(paths))

@@ -202,7 +202,7 @@ def _dialect(checkpoint: Checkpoint) -> str:
     from paramtool.commands._parts_source import dialects_of, parts_source
     from paramtool.parts.known_model import KnownModel
 
-    config = config_beside(checkpoint.files[0].path)
+    config = config_beside(checkpoint.path)
     if not config:
         return ""
     source = parts_source(checkpoint)

@@ -18,6 +18,7 @@ from paramtool.errors import PlanError, UsageError, plural, some
 from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
 from paramtool.formats.record.optimizer import RecordedNames
+from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
@@ -181,7 +182,7 @@ def dropped(checkpoint: Checkpoint) -> Carried:
     there = {*tensor_names(objects)} if states else checkpoint.entries.keys()
     in_tree = {*tensor_names(checkpoint.objects)}
     names = {n for n, e in checkpoint.entries.items() if e.role == "optimizer" or (n in in_tree and n not in there)}
-    entries = {name: entry for name, entry in checkpoint.entries.items() if name not in names}
+    entries = omit(checkpoint.entries, names)
     sections = tuple(one for one in checkpoint.sections if any(name.startswith(one.prefix) for name in entries))
     rest = replace(checkpoint, entries=entries, objects=without(objects, names), sections=sections)
     places = some([state.at for state in states if state.at], MAX_NAMED) or "the optimizer"

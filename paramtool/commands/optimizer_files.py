@@ -44,6 +44,7 @@ from paramtool.errors import LayoutError, PlanError, some
 from paramtool.formats import hf_config
 from paramtool.formats.folder.training_files import is_training_state, optimizer_of
 from paramtool.formats.output import OutputFile
+from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, Move
@@ -105,7 +106,7 @@ def following(
     files = {name: file for name, file in where.sidecars.files.items() if _holds_state(name)}
     if not files or not (changes or choice.drop):
         return where.sidecars, None
-    kept = {name: file for name, file in where.sidecars.files.items() if name not in files}
+    kept = omit(where.sidecars.files, files)
     found: dict[str, dict[str, str]] = {}
     for name, file in files.items():
         found.setdefault(optimizer_of(name), {})[name] = file

@@ -56,6 +56,7 @@ from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.judging import judging
 from paramtool.formats.numpy.write import not_for_mxnet
 from paramtool.formats.record.moved import check_codes, with_tensors
+from paramtool.grouping import omit
 from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.config import reading
 from paramtool.model.optimizer import Move, StateChoice
@@ -211,7 +212,7 @@ def _prepared(
     rearranged, change = _rearrangement_for(where, checkpoint, options)
     found = [] if options.as_is or rearranged else asked_networks(where, checkpoint, options)
     of_graph = [name for name, entry in checkpoint.entries.items() if found and entry.role == GRAPH]
-    checkpoint = replace(checkpoint, entries={n: e for n, e in checkpoint.entries.items() if n not in of_graph})
+    checkpoint = replace(checkpoint, entries=omit(checkpoint.entries, of_graph))
     converted = [converted_network(checkpoint, one, options) for one in found]
     carried, where, change, found_files = _carried(path, checkpoint, converted, where, options=options, change=change)
     source, checkpoint = checkpoint, carried.checkpoint
@@ -348,7 +349,7 @@ def _planned(
     plan = typed.plan if typed else plan
     if typed and typed.dequantised:
         gone = {name for others in typed.dequantised.values() for name in others}
-        rest = {name: entry for name, entry in outcome.rest.entries.items() if name not in gone}
+        rest = omit(outcome.rest.entries, gone)
         kept = {n: one for n, one in outcome.untouched.items() if n not in gone and n not in typed.dequantised}
         made = outcome.made | typed.dequantised.keys()
         outcome = replace(outcome, rest=replace(outcome.rest, entries=rest), untouched=kept, made=made)

@@ -124,7 +124,7 @@ def _unsure(checkpoint: Checkpoint, name: str, facts: Facts, source: str | None)
     from paramtool.guessing import vectors
     from paramtool.guessing.candidates import flat, spec_of
 
-    shapes = {other: view.shape for other, view in checkpoint.views().items()}
+    shapes = checkpoint.shapes()
     where, length = checkpoint.path, prod(shapes[name])
     every = flat(length, vectors.hints(name, shapes, layouts.parse(source or "")[0]))
     likely = [c for c in every if all(getattr(spec_of(c.spec), key) == value for key, value in facts.items())]

@@ -21,7 +21,7 @@ def of_checkpoint(checkpoint: Checkpoint, config: Mapping[str, Any] | None = Non
     `config` is that of the model that is to load it: it counts where no config.json is beside the checkpoint.
     FormatError if the record is damaged.
     """
-    by_name = dialects.of_file(os.path.basename(checkpoint.files[0].path))
+    by_name = dialects.of_file(os.path.basename(checkpoint.path))
     if not by_name and parts.KEY not in checkpoint.metadata:
         return {}
     from paramtool.commands._parts_source import config_beside, record_of, shapes_of
@@ -30,7 +30,7 @@ def of_checkpoint(checkpoint: Checkpoint, config: Mapping[str, Any] | None = Non
     from paramtool.passes.parts.other_rows import rows_said
 
     shapes, record = shapes_of(checkpoint), record_of(checkpoint)
-    config = config_beside(checkpoint.files[0].path) or config or {}
+    config = config_beside(checkpoint.path) or config or {}
     if by_name and config and not record.dialect:
         try:
             found = dialects.recognised(shapes, config, KnownModel(config).facts)

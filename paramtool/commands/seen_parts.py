@@ -114,7 +114,7 @@ def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> KnownOfFi
         said = record_of(checkpoint)
     except FormatError:
         said = PartsRecord()
-    config = config_beside(checkpoint.files[0].path)
+    config = config_beside(checkpoint.path)
     layouts = {one.tensor: one.layout for one in said.fused}
 
     @cache
@@ -124,7 +124,7 @@ def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> KnownOfFi
             return dialects_fitting(parts_source(checkpoint).shapes, KnownModel(config))[0] if config else ()
         return ()
 
-    by_name = dialects.of_file(os.path.basename(checkpoint.files[0].path))
+    by_name = dialects.of_file(os.path.basename(checkpoint.path))
     if not said.dialect and by_name and by_name in recognised():
         return KnownOfFile(config, layouts, by_name, "its file name", recognised, facts)
     return KnownOfFile(config, layouts, said.dialect, recognised=recognised, facts=facts)

@@ -36,6 +36,7 @@ from paramtool.formats.judging import judging
 from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import types as types_record
 from paramtool.formats.table import holds
+from paramtool.grouping import omit
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Compound
@@ -151,7 +152,7 @@ def _filled(output: Path, against: Weights, options: RelayoutOptions) -> Verifie
     from paramtool.commands.into import wrong
 
     found, filled, warnings = wrong(output, against, options)
-    where = f"{against.checkpoint.files[0].path} in {os.fspath(options.into or '')}"
+    where = f"{against.checkpoint.path} in {os.fspath(options.into or '')}"
     return Verified(os.fspath(output), where, filled, tuple(found), warnings, ("tensors", "all other bytes"))
 
 
@@ -300,7 +301,7 @@ def _compared(
     found = config_ties.as_stored(found)
     by_config -= found.entries.keys()
     expected = config_ties.as_stored(expected, () if parts_record.KEY in found.metadata else found.entries)
-    source, output_whole, output_name = expected, found, found.files[0].path
+    source, output_whole, output_name = expected, found, found.path
     again = made_again(found, source, against)
     moved, parts, weights = again.moved, again.networks, again.weights
     found, expected, warnings = again.found, again.expected, [*moved.notes]
@@ -376,7 +377,7 @@ def _unproved(source: Checkpoint, output: Checkpoint, lost: Set[str], made: Set[
     from paramtool.commands.diff.diff import Comparing
 
     known = output.entries.keys() - made
-    a = replace(source, entries={name: one for name, one in source.entries.items() if name not in known})
+    a = replace(source, entries=omit(source.entries, known))
     b = replace(output, entries={name: one for name, one in output.entries.items() if name in made})
     with Sides(a, b, MEMORY_NBYTES) as sides:
         for one in Comparing(a, b, sides, MEMORY_NBYTES).all(silent):
@@ -412,7 +413,7 @@ def _fact_differences(found: Checkpoint, expected: Checkpoint, is_whole: bool) -
 
 def _cast(found: Checkpoint, expected: Checkpoint) -> dict[str, str]:
     """{name: its type in the source}, of tensors that the output's record says were cast from that type."""
-    recorded = types_record.decode(found.files[0].path, found.metadata).cast
+    recorded = types_record.decode(found.path, found.metadata).cast
     mine, theirs = found.views(), expected.views()
     return {
         name: dtype

@@ -36,7 +36,7 @@ def meaning(
     for tensor in tables.stored(layout, form, spec, layout.chosen(options)):
         if tensor.name in tensors:
             for place in tensor.places(contiguous(0, DTYPES["float32"], tensor.shape)):
-                steps = [(n, s) for n, s in zip(place.view.shape, place.view.strides, strict=True) if n != 1]
+                steps = [(n, s) for n, s in place.view.axes if n != 1]
                 found.append((tensors[tensor.name], place.terms, place.view.offset, *steps, place.shift))
     return frozenset(found)
 

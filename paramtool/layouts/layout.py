@@ -423,7 +423,7 @@ def check_tiling(layout: Layout, form: Form, spec: Spec, options: Mapping[str, s
 def _elements(view: View) -> Iterator[int]:
     """The element of the storage that each index of a view refers to."""
     found = [view.offset]
-    for size, stride in zip(view.shape, view.strides, strict=True):
+    for size, stride in view.axes:
         found = [base + k * stride for base in found for k in range(size)]
     yield from found
 

@@ -495,6 +495,6 @@ def as_stored(view: View, shape: Shape) -> View:
     """
     if view.shape == shape:
         return view
-    steps = [stride for size, stride in zip(view.shape, view.strides, strict=True) if size != 1]
+    steps = [stride for size, stride in view.axes if size != 1]
     strides = tuple(steps.pop(0) if size != 1 else 0 for size in shape)
     return View(view.storage, view.dtype, view.offset, shape, strides)

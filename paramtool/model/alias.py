@@ -214,11 +214,9 @@ def relation(window: View, owner: View) -> str:
         return "same"
     if window.dtype != whole.dtype:
         return "view"
-    if window.offset == 0 and sorted(zip(window.shape, window.strides, strict=True)) == sorted(
-        zip(whole.shape, whole.strides, strict=True)
-    ):
+    if window.offset == 0 and sorted(window.axes) == sorted(whole.axes):
         return "transpose"
-    strides = {stride for size, stride in zip(window.shape, window.strides, strict=True) if size > 1}
+    strides = {stride for size, stride in window.axes if size > 1}
     return "slice" if window.numel < whole.numel and strides <= {*whole.strides, 1} else "view"
 
 

@@ -45,6 +45,11 @@ class Copy:
     these are multiplied with a view of the source of the same shape, in the type of its numbers."""
 
     @property
+    def source(self) -> View:
+        """The view of the source that its first term is; IndexError where it has none."""
+        return self.terms[0][1]
+
+    @property
     def sources(self) -> tuple[View, ...]:
         """The views of the source that it reads."""
         views = tuple(view for _, view in self.terms)
@@ -53,7 +58,7 @@ class Copy:
     @property
     def is_plain(self) -> bool:
         """Whether bytes are copied unchanged."""
-        return self.is_exact and self.terms[0][0] == 1 and self.terms[0][1].dtype == self.destination.dtype
+        return self.is_exact and self.terms[0][0] == 1 and self.source.dtype == self.destination.dtype
 
     @property
     def is_exact(self) -> bool:
@@ -63,7 +68,7 @@ class Copy:
     @property
     def is_cast(self) -> bool:
         """Whether what is calculated is cast to another type."""
-        return bool(self.terms) and self.terms[0][1].dtype != self.destination.dtype
+        return bool(self.terms) and self.source.dtype != self.destination.dtype
 
 
 @frozen

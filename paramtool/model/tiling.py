@@ -50,7 +50,7 @@ def _box(view: View) -> _Box:
     if view.is_contiguous:
         return _Box(view.byte_start, view.byte_stop, (), view)
     size = view.dtype.block_bytes
-    axes = sorted(((step * size, n) for n, step in zip(view.shape, view.strides, strict=True) if n > 1), reverse=True)
+    axes = sorted(((step * size, n) for n, step in view.axes if n > 1), reverse=True)
     return _Box(view.byte_start, view.byte_stop, tuple(axes), view)
 
 

@@ -83,6 +83,11 @@ class View:
             dtype.nbytes(self.numel)
 
     @property
+    def axes(self) -> list[tuple[int, int]]:
+        """(length, stride) of each axis."""
+        return list(zip(self.shape, self.strides, strict=True))
+
+    @property
     def numel(self) -> int:
         """The number of elements, by the shape."""
         return prod(self.shape)
@@ -136,7 +141,7 @@ class View:
         ways False may be wrong, which only costs callers compactness.
         """
         reach = 0
-        for stride, size in sorted((t, s) for s, t in zip(self.shape, self.strides, strict=True) if s > 1):
+        for stride, size in sorted((t, s) for s, t in self.axes if s > 1):
             if stride <= reach:
                 return False
             reach += (size - 1) * stride
@@ -196,7 +201,7 @@ def reshaped(view: View, shape: Sequence[int]) -> View | None:
         return contiguous(view.storage, view.dtype, shape, view.offset)
     # Axes that continue each other count as one; each must be a product of axes of the new shape.
     runs: list[list[int]] = []
-    for size, stride in zip(view.shape, view.strides, strict=True):
+    for size, stride in view.axes:
         if size == 1:
             continue
         if runs and runs[-1][1] == size * stride:
@@ -240,7 +245,7 @@ def seen_through(window: View, place: View) -> View | None:
         rest -= at[-1] * step
     strides = []
     reach = list(at)
-    for size, stride in zip(window.shape, window.strides, strict=True):
+    for size, stride in window.axes:
         if size == 1 or not stride:
             strides.append(0)
             continue
@@ -394,7 +399,7 @@ def _byte_axes(view: View) -> list[tuple[int, int]]:
     if view.dtype.block_elements != 1:
         return [(1, view.nbytes)]
     size = view.dtype.block_bytes
-    axes = [(t * size, s) for s, t in zip(view.shape, view.strides, strict=True) if s > 1 and t > 0]
+    axes = [(t * size, s) for s, t in view.axes if s > 1 and t > 0]
     return axes + ([(1, size)] if size > 1 else [])
 
 

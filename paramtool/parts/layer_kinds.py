@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from paramtool.errors import LayoutError
+from paramtool.grouping import omit
 
 SLIDING, FULL = "sliding", "full"
 """The kinds of layers; "" where it is not known."""
@@ -93,7 +94,7 @@ def _said(pattern: object, layer: int) -> str:
 
 def of_kind(config: Mapping[str, Any], kind: str, model_type: str) -> dict[str, Any]:
     """The config of the layers of a kind, under the usual keys."""
-    plain = {key: value for key, value in config.items() if key not in SWA}
+    plain = omit(config, SWA)
     if kind == SLIDING:
         known, heads = MODEL_TYPES.get(model_type), config.get("num_key_value_heads")
         if known is not None and not known.group:

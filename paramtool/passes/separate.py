@@ -47,9 +47,9 @@ def _alone(one: Alias, owner: Target, is_whole: bool) -> Target:
         destination = contiguous(one.name, one.window.dtype, one.window.shape)
         return Target(one.name, one.window.dtype, one.window.shape, (Copy(destination, ((1, one.source),)),))
     copy = owner.copies[0] if len(owner.copies) == 1 else None
-    if copy is None or not copy.is_plain or not copy.terms[0][1].is_contiguous or not copy.destination.is_contiguous:
+    if copy is None or not copy.is_plain or not copy.source.is_contiguous or not copy.destination.is_contiguous:
         raise PlanError(f"{one.name!r}: is a view of {one.owner!r}, which is calculated; it cannot be stored alone")
-    base = copy.terms[0][1]
+    base = copy.source
     view = one.window.on(base.storage, one.window.byte_start + base.byte_start)
     return whole(one.name, view)
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from paramtool.engine.read.source import Source
+from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY, is_extra_state, tensor_names
@@ -81,7 +82,7 @@ def judged(
     if not asked.own:
         return judge(wanted, part, whole)
     parts = held.inside()
-    part = replace(part, entries={name: entry for name, entry in part.entries.items() if name not in parts})
+    part = replace(part, entries=omit(part.entries, parts))
     verdict, questions = judge(wanted, part, whole)
     if asked.answer is None:
         return replace(verdict, shapes=(), types=()), questions

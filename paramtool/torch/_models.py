@@ -118,7 +118,7 @@ def load_model(
 
     pinned, tensors = pin(lock, locked_as, content_only), tensors_of(model)
     whole = read_locked(path, pinned, None, allow_class, allow_unknown)
-    where = whole.files[0].path
+    where = whole.path
     refuse_unfit(where, model, tensors)
     device = torch.device(device) if device is not None else None
     if dtype is not None and not dtype.is_floating_point:
@@ -202,7 +202,7 @@ def load_model(
                 command = loads_with_rows(held.section, both_wanted(model, tensors), rows)
                 count = plural(len(rows), "tensor has", "tensors have")
                 raise ModelError(
-                    listed(f"{held.section.files[0].path}: {count} the shape that the model wants, and other rows:",
+                    listed(f"{held.section.path}: {count} the shape that the model wants, and other rows:",
                            [f"{one.name!r}: {one.found}; the model wants {one.wanted}" for one in rows]),
                     hint=line(command) if command else "`unfuse` restores what was there before",
                 )  # fmt: skip

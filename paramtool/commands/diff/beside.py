@@ -128,7 +128,7 @@ def runs_of(target: Target, there: View, a: Views) -> list[NamedRun]:
 
 def _of_copy(copy: Copy, old: View, width: int) -> list[NamedRun] | None:
     """The rows of one copy; None where it has parts of rows."""
-    here, there = copy.destination, copy.terms[0][1]
+    here, there = copy.destination, copy.source
     axes = list(zip(here.shape, here.strides, there.strides, strict=True))
     inner = [axis for axis in axes if axis[1] < width and axis[0] > 1]
     outer = [axis for axis in axes if axis not in inner and axis[0] > 1]

@@ -22,7 +22,7 @@ from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.engine.write.verify import same_targets
 from paramtool.errors import PlanError
 from paramtool.formats.record import types
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import CAST, DEQUANTISED, KINDS, LAYOUT, LED_BACK, RECORD, RENAMED, ROUNDED
 from paramtool.model.plan import Target
@@ -48,7 +48,7 @@ def recorded(state: Settled) -> tuple[Checkpoint, Checkpoint]:
         if says[0] == says[1]:
             continue
         try:
-            again = made_again(found, source, source.files[0].path)
+            again = made_again(found, source, source.path)
         except (*REFUSED, PlanError):
             continue
         if _Recorded(state, again, output).settle():
@@ -64,7 +64,7 @@ class _Recorded:
         views, sources = (state.a, state.b), (state.sides.a.source, state.sides.b.source)
         self.made, self.views = views[output], views[1 - output]
         self.there, self.source = sources[output], sources[1 - output]
-        self.cast = types.decode(again.found.files[0].path, again.found.metadata).cast
+        self.cast = types.decode(again.found.path, again.found.metadata).cast
         self.targets = (*again.moved.targets, *again.weights, *again.networks.remade)
 
     def settle(self) -> bool:
@@ -86,7 +86,7 @@ class _Recorded:
         moved = self.again.moved
         is_whole = is_whole and not (moved.differences or moved.unknown or self.again.networks.unsure)
         readers = grouped((old, name) for name, one in proved.items() for old in one.olds)
-        readers = {old: names for old, names in readers.items() if old not in failed}
+        readers = omit(readers, failed)
         left = {entry.value for entry in self.again.expected.entries.values() if isinstance(entry.value, View)}
         absent = [old for old, view in self.views.items() if not (view in left or old in readers or old in failed)]
         (self._of_second if self.output else self._of_first)(proved, readers, absent if is_whole else [])

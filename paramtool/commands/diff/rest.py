@@ -13,7 +13,7 @@ from paramtool.commands.diff.ties import memory_of
 from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.engine.read.pairs import same_bytes
 from paramtool.errors import plural
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import ADDED, CHANGED, LED_BACK, REMOVED, RENAMED, UNDECIDED, TensorDiff
 from paramtool.model.tiling import unread
@@ -70,9 +70,9 @@ class Rest:
             new = next((one for one in names if news[one].shape == view.shape and may_be_cast(view, news[one])), None)
             if new is not None:
                 pairs[new] = name
-        left = {new: view for new, view in news.items() if new not in pairs}
+        left = omit(news, pairs)
         paired = {*pairs.values()}
-        in_front, _ = names_in_front(left, {old: view for old, view in olds.items() if old not in paired})
+        in_front, _ = names_in_front(left, omit(olds, paired))
         every = pairs | in_front
         changes = state.sides.changes([[WindowPair(state.a[old], state.b[new])] for new, old in every.items()])
         found = dict(zip(every, changes, strict=True))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from paramtool.commands.diff.settled import made_of
 from paramtool.commands.diff.tables import of_dialects
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.view import View, Views
 
@@ -74,7 +74,7 @@ def names_in_front(mine: Views, theirs: Views) -> tuple[dict[str, str], list[str
     """
     pairs = {name: name for name, view in mine.items() if name in theirs and theirs[name].shape == view.shape}
     told: list[str] = []
-    while exchange := _exchange({n: v for n, v in mine.items() if n not in pairs},
+    while exchange := _exchange(omit(mine, pairs),
                                 {n: v for n, v in theirs.items() if n not in pairs.values()}):  # fmt: skip
         old, new = exchange
         for name, view in mine.items():

@@ -45,7 +45,7 @@ class Proposal(NamedTuple):
 
 def of_dialects(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
     """The tensors of the second as its dialect makes them of those of the first, by a config beside one of them."""
-    configs = [config_beside(one.files[0].path) for one in (a, b)]
+    configs = [config_beside(one.path) for one in (a, b)]
     mine, theirs = (config or other for config, other in (configs, configs[::-1]))
     others = list(_readings(b, theirs))
     for first, held_a in _readings(a, mine):
@@ -58,7 +58,7 @@ def facts_of(checkpoint: Checkpoint) -> FactsOf | None:
     """What the config.json beside a checkpoint says of the module of a name; None if there is no config.json."""
     from paramtool.parts.known_model import KnownModel
 
-    config = config_beside(checkpoint.files[0].path)
+    config = config_beside(checkpoint.path)
     if not config:
         return None
     model = KnownModel(config)
@@ -108,7 +108,7 @@ def _joined(
     views, there = a.views(), b.views()
     known = [one for one in held[0] if one.name in views]
     try:
-        sources = copies.sources(a.files[0].path, known, views)
+        sources = copies.sources(a.path, known, views)
     except REFUSED:
         return []
     found = []

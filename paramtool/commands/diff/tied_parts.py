@@ -165,7 +165,7 @@ class TiedParts:
 
 def _each(view: View) -> list[View]:
     """A window as often as its axes repeat it."""
-    axes = [(size, stride) for size, stride in zip(view.shape, view.strides, strict=True) if stride or size == 1]
+    axes = [(size, stride) for size, stride in view.axes if stride or size == 1]
     shape, strides = (tuple(axis[k] for axis in axes) for k in (0, 1))
     once = View(view.storage, view.dtype, view.offset, shape, strides)
     return [once] * min(view.numel // once.numel, MAX_REPEATS) if view.numel else []

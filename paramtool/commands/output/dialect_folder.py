@@ -111,7 +111,7 @@ def config_of_params(folder: str, shapes: Shapes) -> Mapping[str, Any]:
 def _config(folder: str, source: Weights) -> Mapping[str, bytes]:
     if os.path.exists(os.path.join(folder, hf_config.NAME)):
         return {}
-    shapes = {name: view.shape for name, view in source.checkpoint.views().items()}
+    shapes = source.checkpoint.shapes()
     config = config_of_params(folder, shapes)
     return {hf_config.NAME: _text(config)} if config else {}
 

@@ -36,6 +36,7 @@ from paramtool.formats.folder.stems import INDEX, SAME_SUFFIXES, SHARD, STEMS, s
 from paramtool.formats.folder.training_files import is_of_training, is_training_state, optimizer_of
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.folder.weight_sets import COPIES, is_index
+from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 
 COPY = "another copy of the weights"
@@ -126,7 +127,7 @@ def without_training(found: Sidecars) -> Sidecars:
 def without_state(found: Sidecars) -> Sidecars:
     """What comes along beside parameters that are not those of the input: no optimizer and no schedule of the old."""
     gone = [name for name in found.files if _is_of_parameters(name)]
-    kept = {name: file for name, file in found.files.items() if name not in gone}
+    kept = omit(found.files, gone)
     left = (f"file {name!r}: it is of the parameters of the input, and the output has others" for name in gone)
     return replace(found, files=kept, left=(*found.left, *left))
 

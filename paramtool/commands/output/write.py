@@ -31,6 +31,7 @@ from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.object_tree import complete
 from paramtool.formats.output import OutputFile
 from paramtool.formats.safetensors import write as safetensors
+from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Entries
 from paramtool.model.plan import Plan, check_made
@@ -95,7 +96,7 @@ class Work:
     def needed(self, verify: bool) -> tuple[str, ...]:
         """What writing and proving import."""
         copies = (copy for target in self.plan.targets for copy in target.copies)
-        is_calculated = not all(copy.is_plain and copy.terms[0][1].is_contiguous for copy in copies)
+        is_calculated = not all(copy.is_plain and copy.source.is_contiguous for copy in copies)
         own = (*NEEDED, *self.writer.needs) if verify or is_calculated else ()
         return (*own, *(name for one in self.beside for name in one.needed(verify)))
 
@@ -140,7 +141,7 @@ class Work:
 
     def _differences_by_name(self, path: str, source: Source, advance: Advance) -> Iterator[str]:
         written = formats.read_file(path)
-        old = {n: e for n, e in written.entries.items() if n not in self.made}
+        old = omit(written.entries, self.made)
         known = {target.name for target in self.plan.targets} if self.writer.holds.record else ()
         with Source(written) as found:
             sources = found, source

@@ -368,7 +368,7 @@ def _joints(found: Inspection, group: SeenGroup) -> list[Joint]:
     from paramtool.passes.parts.fuse import KnownParts
 
     with suppress(ParamtoolError):
-        model = KnownModel(config_beside(found.checkpoint.files[0].path))
+        model = KnownModel(config_beside(found.checkpoint.path))
         shapes = shapes_of(found.checkpoint)
         inside = {name: shape for name, shape in shapes.items() if name.startswith(group.first)}
         patterns = [f"{group.first}.{name}".lstrip(".") for name in group.names]
@@ -586,7 +586,7 @@ def network_figures(found: Inspection) -> Iterator[NetworkFigure]:
 
 def _read(found: Inspection, at: str, layout: str, spec: str) -> Network | None:
     """A network that names and shapes show; None where the table finds none."""
-    shapes = {name: view.shape for name, view in found.checkpoint.views().items()}
+    shapes = found.checkpoint.shapes()
     with suppress(ParamtoolError):
         name, options = layouts.parse(layout)
         return network(layouts.find(name), options, at, shapes, facts=whole(parse(spec)))

@@ -137,7 +137,7 @@ def part_of(window: View, owner: View) -> tuple[float, float, float, float]:
 def _is_columns(window: View, pitch: float) -> bool:
     """Whether a window is a rectangle of some columns: an axis steps from row to row, and the others stay in one."""
     size = window.dtype.nbytes(1) if window.dtype.block_elements == 1 else 0
-    steps = [(step * size, length) for length, step in zip(window.shape, window.strides, strict=True) if length > 1]
+    steps = [(step * size, length) for length, step in window.axes if length > 1]
     inner = sum(step * (length - 1) for step, length in steps if step < pitch) + size
     return any(step == pitch for step, _ in steps) and inner < pitch
 

@@ -136,7 +136,7 @@ def _orders(shape: Sequence[int]) -> Iterator[Order]:
 
 def _long(view: View) -> View:
     """A window without its axes of length 1."""
-    axes = [axis for axis in zip(view.shape, view.strides, strict=True) if axis[0] > 1]
+    axes = [axis for axis in view.axes if axis[0] > 1]
     return View(view.storage, view.dtype, view.offset, tuple(n for n, _ in axes), tuple(step for _, step in axes))
 
 

@@ -66,7 +66,7 @@ def _places(pair: TiedPair) -> tuple[object, ...]:
 
 def _repeats(view: View) -> list[bool]:
     """Which axes repeat their elements."""
-    return [size > 1 and not stride for size, stride in zip(view.shape, view.strides, strict=True)]
+    return [size > 1 and not stride for size, stride in view.axes]
 
 
 def _once(view: View) -> View:

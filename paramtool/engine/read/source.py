@@ -177,7 +177,7 @@ class Source:
     def _charge_once(self, what: int | View, nbytes: int) -> None:
         if what not in self._charged:
             self._charged.add(what)
-            self._budget.spend(self.checkpoint.files[0].path, nbytes)
+            self._budget.spend(self.checkpoint.path, nbytes)
 
     def read_into(self, storage_id: int, start: int, buffer: memoryview) -> None:
         """Fill a buffer with bytes of a storage; FormatError if the file is too short.  No CRC is checked."""
@@ -370,7 +370,7 @@ class Source:
             made += len(part)
             yield part
         if made != storage.nbytes:
-            where = self.checkpoint.files[0].path
+            where = self.checkpoint.path
             raise FormatError(f"{where}: storage {storage.id} decodes to {made} bytes; expected {storage.nbytes}")
 
     def _derived(self, backing: Cast | Constant | ByteRange | Assembled, nbytes: int) -> Iterator[Buffer]:

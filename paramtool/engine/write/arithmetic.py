@@ -49,7 +49,7 @@ def value(copy: Copy, box: Box, source: Source, counts: Counts | None = None) ->
     import numpy as np
 
     if moves_bits(copy):
-        return source.array(copy.terms[0][1])[box] if copy.terms else 0
+        return source.array(copy.source)[box] if copy.terms else 0
     if not copy.terms:
         return np.dtype(number_type(copy.destination.dtype)).type(copy.shift)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -149,7 +149,7 @@ def _begun(target: Target, source: Source, low: int, data: Any, *, threads: Thre
         copy, box, out = piece
         lost = Counts()
         if copy.terms and moves_bits(copy):
-            source.array(copy.terms[0][1]).into(box, out)
+            source.array(copy.source).into(box, out)
         else:
             out[...] = value(copy, box, source, lost)
         return lost
@@ -193,7 +193,7 @@ def _pieces(target: Target, low: int, data: Any) -> Iterator[Piece]:
 
 def _rows(copy: Copy, shape: Shape) -> Iterator[Box]:
     """A box of a copy in parts that are far from each other in its source, so that each is read in long runs."""
-    strides = copy.terms[0][1].strides if copy.terms else copy.destination.strides
+    strides = copy.source.strides if copy.terms else copy.destination.strides
     axis = max(range(len(shape)), key=lambda k: (shape[k] > 1, strides[k]), default=0)
     size = shape[axis] if shape else 1
     step = -(-size // (2 * CORES)) if prod(shape) * copy.destination.dtype.block_bytes >= THREADS_NBYTES else size
@@ -210,7 +210,7 @@ def _refuse_overflow(copy: Copy, box: Box, source: Source) -> None:
         found = total(copy.terms, copy.shift, box, source).astype("f8")
     if (np.isfinite(sum(whole)) & ~np.isfinite(found)).any():
         raise LayoutError(
-            f"{copy.destination.storage!r}: a sum in it overflows {copy.terms[0][1].dtype.name}",
+            f"{copy.destination.storage!r}: a sum in it overflows {copy.source.dtype.name}",
             hint="convert a float32 copy of the checkpoint",
         )
 

@@ -129,7 +129,7 @@ def by_name(
                 f"the source has {target.dtype.name} {list(target.shape)}"
             )
             continue
-        pair = value, target.copies[0].terms[0][1]
+        pair = value, target.copies[0].source
         if name in known:
             advance(target.nbytes)
         elif pair not in pairs:
@@ -221,11 +221,11 @@ def _windows(found: View, target: Target) -> list[tuple[View, View]]:
     if not copies or not all(copy.is_plain for copy in copies):
         return []
     if len(copies) == 1 and copies[0].destination == target.view:
-        return [(found, copies[0].terms[0][1])]
+        return [(found, copies[0].source)]
     if not found.is_contiguous:
         return []
     places = [copy.destination.on(found.storage, found.byte_start + copy.destination.byte_start) for copy in copies]
-    return [(at, copy.terms[0][1]) for at, copy in zip(places, copies, strict=True)]
+    return [(at, copy.source) for at, copy in zip(places, copies, strict=True)]
 
 
 def _is_made(sources: Sources, found: View, target: Target) -> bool:

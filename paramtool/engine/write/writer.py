@@ -196,7 +196,7 @@ def _write_target(target: Target, short: _ShortRuns, counts: Counts | None) -> N
     copies = sorted(target.copies, key=lambda copy: copy.destination.offset)
     if all(copy.is_plain and copy.destination.is_contiguous for copy in copies):  # runs, one after the other
         for copy in copies:
-            for view in source.runs(copy.terms[0][1]):
+            for view in source.runs(copy.source):
                 _write_run(view, short)
         return
     short.flush()
@@ -288,7 +288,7 @@ def proved_crc32(target: Target, source: Source) -> int | None:
     """The CRC of a target that is one whole storage of a container that states its CRC; else None."""
     if len(target.copies) != 1 or not target.copies[0].is_plain or not target.copies[0].destination.is_contiguous:
         return None
-    view = target.copies[0].terms[0][1]
+    view = target.copies[0].source
     backing = source.checkpoint.storages[int(view.storage)].backing
     whole = view.is_contiguous and (view.byte_start, view.nbytes) == (0, target.nbytes)
     return backing.crc32 if whole and isinstance(backing, ByteRange) and backing.nbytes == target.nbytes else None

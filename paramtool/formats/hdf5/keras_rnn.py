@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from paramtool.errors import some
 from paramtool.formats.hdf5.keras_config import BACKWARD, KerasConfig, Layer
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Entries, Module
 from paramtool.model.view import Shape, View
@@ -331,7 +331,7 @@ def _cells(entries: Entries) -> Iterator[KerasCell]:
     shared = Counter(_home(home, is_vars) for home, is_vars in groups)
     for (home, is_vars), names in groups.items():
         own = {f"cell/vars/{PARTS.index(p)}" if is_vars else p: names[p] for p in PARTS if p in names}
-        own = own or {label: name for label, name in names.items() if label not in PARTS}
+        own = own or omit(names, PARTS)
         views = {label: value for label, name in own.items() if isinstance(value := entries[name].value, View)}
         shapes = tuple(view.shape for view in views.values())
         if len(own) > len(PARTS):

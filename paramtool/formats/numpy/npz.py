@@ -27,6 +27,7 @@ from paramtool.formats.numpy import npy
 from paramtool.formats.record import codec as record
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.formats.zip.crc import crc32_of_rest
+from paramtool.grouping import omit
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
 from paramtool.model.storage import Backing, ByteRange, Encoded, SourceFile, Storage
 from paramtool.model.view import View
@@ -124,7 +125,7 @@ class _Arrays:
             assert isinstance(compound, Compound)
             del self.storages[int(compound.parts["bytes"].storage)]
         self.noted["holds the name of another array, and is that array by declaration"] = len(self.texts)
-        stored = {name: entry for name, entry in entries.items() if name not in self.texts}
+        stored = omit(entries, self.texts)
         found = record.declared(stored, self.texts)
         return {name: found[name]._replace(role=entries[name].role) for name in entries}
 

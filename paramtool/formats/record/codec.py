@@ -24,6 +24,7 @@ from paramtool.formats.record import checks as record_checks
 from paramtool.formats.record import layouts
 from paramtool.formats.record.damage import DAMAGE
 from paramtool.formats.record.entries import named, recorded, whole_numbers, window_on, wrong
+from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias, Derived
 from paramtool.model.checkpoint import BY_CONFIG, Entries, Entry, Link
@@ -167,11 +168,11 @@ def decode(where: str, stored: Views, metadata: Mapping[str, str]) -> Names:
     If the file has a full record, the flat pairs that repeat it are ignored.  Without a record, a flat pair is a
     declared tie if its value is a stored tensor and its key is not.
     """
-    leftover = {key: text for key, text in metadata.items() if key not in (KEY, layouts.KEY)}
+    leftover = omit(metadata, (KEY, layouts.KEY))
     if KEY not in metadata:
         pairs = {k: v for k, v in leftover.items() if reads_as_pairs({k: v}, stored)}
         entries = declared({name: Entry(view) for name, view in stored.items()}, pairs)
-        return Names(entries, None, {k: v for k, v in leftover.items() if k not in pairs})
+        return Names(entries, None, omit(leftover, pairs))
     return decode_document(where, stored, document(where, metadata[KEY]), leftover)
 
 

@@ -11,6 +11,7 @@ from paramtool.errors import PlanError
 from paramtool.formats import strict_json
 from paramtool.formats.record import parts as record
 from paramtool.formats.record.damage import DAMAGE
+from paramtool.grouping import omit
 from paramtool.model import quantised
 from paramtool.model.checkpoint import Entries
 from paramtool.model.parts import FusedTensor, PartsRecord
@@ -88,7 +89,7 @@ def with_tensors(where: str, metadata: Mapping[str, str], renamed: Mapping[str, 
         return metadata
     known = {one for names in stored.values() for one in names}
     entries |= {new: PLAIN for old, new in renamed.items() if old not in known}
-    rest = {key: text for key, text in metadata.items() if key not in tensors}
+    rest = omit(metadata, tensors)
     return {**rest, **entries, TENSORS: json.dumps(list(entries))}
 
 

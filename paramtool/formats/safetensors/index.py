@@ -21,6 +21,7 @@ from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.output import OutputFile
 from paramtool.formats.record import codec as record
 from paramtool.formats.record import layouts
+from paramtool.grouping import omit
 from paramtool.model.paths import named_beside
 from paramtool.model.plan import Plan
 from paramtool.model.storage import SourceFile
@@ -64,7 +65,7 @@ def over_plain_shards(
     taken = metadata.keys() | record.RESERVED | {TOTAL_SIZE}
     pairs = record.flat_pairs(plan, (a for a in plan.aliases if a.owner not in linked))
     metadata |= {TOTAL_SIZE: sum(target.nbytes for target in stored)}
-    metadata |= {alias: owner for alias, owner in pairs.items() if alias not in taken}
+    metadata |= omit(pairs, taken)
     if modules := layouts.encode(plan.modules):
         metadata[layouts.KEY] = modules
     files = {target.name: weight_map[target.name] for target in stored}

@@ -10,7 +10,7 @@ All defects of an index and its shards are reported together.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from paramtool.formats.record import layouts
 from paramtool.formats.record.damage import DAMAGE
 from paramtool.formats.record.entries import in_order
 from paramtool.formats.safetensors.index import TOTAL_SIZE, plain_names, read_record
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Compound, Entries, Entry
@@ -69,7 +69,7 @@ def _check_trees(path: str, shards: Mapping[str, Checkpoint], entries: Entries) 
 
 
 def _read_shards(
-    path: str, weight_map: Mapping[str, str], linked: Iterable[str], read_shard: Callable[[str], Checkpoint]
+    path: str, weight_map: Mapping[str, str], linked: Collection[str], read_shard: Callable[[str], Checkpoint]
 ) -> dict[str, Checkpoint]:
     """{file: checkpoint} of every shard; Defects lists all their defects."""
     folder = os.path.dirname(path)
@@ -86,7 +86,7 @@ def _read_shards(
             defects.append(error.message)
             hints.append(_missing(path, weight_map) if isinstance(error, MissingFileError) else error.hint)
             asked += error.asked
-    defects += _name_defects(weight_map, {file: shard for file, shard in shards.items() if file not in linked})
+    defects += _name_defects(weight_map, omit(shards, linked))
     if defects:
         found = Defects(path, defects, hint="; ".join(dict.fromkeys(h for h in hints if h)))
         found.asked = (*asked, *(unknown for shard in shards.values() for unknown in shard.unknown))
@@ -237,7 +237,7 @@ def linked_files(path: str, document: Mapping[str, Any], weight_map: Mapping[str
 
 
 def check_plain(
-    path: str, weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint], linked: Iterable[str]
+    path: str, weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint], linked: Collection[str]
 ) -> None:
     """Defects if a shard is not plain safetensors, or holds names that the index lacks."""
     defects = []
@@ -252,7 +252,7 @@ def check_plain(
         raise Defects(path, defects, hint="a file was changed after paramtool wrote the folder")
 
 
-def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Iterable[str]) -> Checkpoint:
+def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Collection[str]) -> Checkpoint:
     """One checkpoint from plain shards and the record in their index."""
     path = said.source.path
     views: dict[tuple[str, str], View] = {}
@@ -266,7 +266,7 @@ def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Iterable[st
     stored = {name: views[file, name] for name, file in said.weight_map.items()}
     document, hidden = _qualified(path, said.document, views, set(linked), stored=stored)
     names = record.decode_document(path, {**stored, **hidden}, document, _texts(path, document), whole=True)
-    metadata, notes = merge_metadata({file: shard for file, shard in shards.items() if file not in linked})
+    metadata, notes = merge_metadata(omit(shards, linked))
     used = {int(view.storage) for view in [*stored.values(), *hidden.values()]}
     tree = names.objects if names.objects is not None else EMPTY
     return Checkpoint(

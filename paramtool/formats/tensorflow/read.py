@@ -30,6 +30,7 @@ from paramtool.formats.protobuf import Message, Reader, Span, varint
 from paramtool.formats.tensorflow import _bundle, _proto, names
 from paramtool.formats.tensorflow._bundle import Bundle, BundleRow, Extent, crc32c, masked
 from paramtool.formats.tensorflow.saved_model import keras_config
+from paramtool.grouping import omit
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entries, Entry, Section
 from paramtool.model.dtype import DTYPES, DType
@@ -272,7 +273,7 @@ def _sections(entries: Entries) -> tuple[Node, tuple[Section, ...]]:
         top, mark, _ = name.partition("/")
         if entry.role == OPTIMIZER and mark and object_tree.role_of(top, "") == OPTIMIZER:
             groups.setdefault(top, []).append(name)
-    groups = {top: group for top, group in groups.items() if top not in entries}
+    groups = omit(groups, entries)
     inside = {name for group in groups.values() for name in group}
     if not groups:
         return EMPTY, ()

@@ -220,7 +220,7 @@ def _as_it_lies(target: Target, views: list[View]) -> tuple[Target, list[View]] 
     copy = target.copies[0] if len(target.copies) == 1 else None
     if copy is None or not copy.is_plain or copy.destination != target.view or any(v != target.view for v in views):
         return None
-    source = copy.terms[0][1]
+    source = copy.source
     axes = source.dense_axes
     if source.is_contiguous or not source.numel or axes is None:
         return None
@@ -246,7 +246,7 @@ def _part(target: Target, views: list[View]) -> tuple[Target, int]:
     copy = target.copies[0] if len(target.copies) == 1 else None
     if (start, stop) == (0, target.nbytes) or copy is None or not copy.is_plain:
         return target, 0
-    source = copy.terms[0][1]
+    source = copy.source
     if not (source.is_contiguous and copy.destination.is_contiguous):
         return target, 0
     run = contiguous(target.name, DTYPES["uint8"], (stop - start,))
@@ -302,8 +302,8 @@ def _strides(view: View) -> Shape:
     """
     if view.is_contiguous:
         return view.strides
-    outside = max(size * stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1)
-    return tuple(outside if size == 1 else stride for size, stride in zip(view.shape, view.strides, strict=True))
+    outside = max(size * stride for size, stride in view.axes if size > 1)
+    return tuple(outside if size == 1 else stride for size, stride in view.axes)
 
 
 class _Pickling:

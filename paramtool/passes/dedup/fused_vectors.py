@@ -90,7 +90,7 @@ def _one_window(target: Target) -> View | None:
     """The one window that a target copies row by row; None if it is assembled from several, or calculated."""
     if len(target.copies) != 1 or not target.copies[0].is_plain:
         return None
-    destination, source = target.copies[0].destination, target.copies[0].terms[0][1]
+    destination, source = target.copies[0].destination, target.copies[0].source
     order = sorted(range(len(destination.shape)), key=lambda k: -destination.strides[k])
     shape = tuple(destination.shape[k] for k in order)
     if destination.numel != target.view.numel or tuple(destination.strides[k] for k in order) != contiguous_strides(

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.plan import Target
@@ -39,7 +39,7 @@ class Held(NamedTuple):
         """Its window on the source; None where it has to be calculated."""
         copies = self.target.copies
         if len(copies) == 1 and copies[0].is_plain and copies[0].destination == self.target.view:
-            return copies[0].terms[0][1]
+            return copies[0].source
         return None
 
 
@@ -159,7 +159,7 @@ def with_owners(graph: AliasGraph, moved: Mapping[str, str]) -> AliasGraph:
         if m.owner in moved
     }
     owners = {other: graph.owners[owner] for owner, other in moved.items()}
-    owners |= {owner: view for owner, view in graph.owners.items() if owner not in moved}
+    owners |= omit(graph.owners, moved)
     return replace(graph, owners=owners, names={**graph.names, **gone})
 
 

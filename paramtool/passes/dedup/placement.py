@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.model.alias import Alias, AliasGraph, Derived, choose, fills
 from paramtool.model.match import Content, Match
 from paramtool.model.view import View, contiguous, inverse, reshaped, seen_through
@@ -77,7 +77,7 @@ class _Moves:
         for owner, one in self.derived.items():
             window = one.window and self.seen(one.window)
             derived[owner] = replace(one, window=window)
-        owners = {owner: view for owner, view in self.graph.owners.items() if owner not in self.places}
+        owners = omit(self.graph.owners, self.places)
         anonymous = self.graph.anonymous & owners.keys()
         return replace(self.graph, owners=owners, names=members, anonymous=anonymous, derived=derived)
 

@@ -111,7 +111,7 @@ def _cuts(shape: Sequence[int]) -> Iterator[_LineCut]:
 
 def _of_copy(copy: Copy, old: View, there: _LineCut) -> list[LineMove]:
     """The moves of one window; none where it is not made of whole rows or columns of both."""
-    source, destination = copy.terms[0][1], copy.destination
+    source, destination = copy.source, copy.destination
     begin = source.offset - old.offset
     if begin < 0 or source.storage != old.storage or source.dtype != old.dtype:
         return []

@@ -94,7 +94,7 @@ class Filling:
     def widened(self) -> str:
         """The dtype of the source, if the model has another."""
         (copy,) = self.target.copies
-        return copy.terms[0][1].dtype.name if copy.is_cast else ""
+        return copy.source.dtype.name if copy.is_cast else ""
 
 
 def model_layers(model: Checkpoint, taken: Iterable[str]) -> list[PlainLayer]:

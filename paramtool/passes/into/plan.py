@@ -92,7 +92,7 @@ class _Planning:
         *, flatten: str, partial: bool, same: Callable[[View, View], bool],
     ) -> None:  # fmt: skip
         self.source, self.model, self.flatten, self.partial, self.same = source, model, flatten, partial, same
-        self.where = model.files[0].path if model.files else "the model"
+        self.where = model.path if model.files else "the model"
         self.source_units = [*network_pass.units(source, found)]
         self.model_units = [*network_pass.units(model, networks)]
         self.source_parts = [
@@ -128,7 +128,7 @@ class _Planning:
         self._refuse_unseen_images()
         targets, used = self._targets()
         if self.wrong:
-            head = f"{self.where}: {self.source.files[0].path if self.source.files else 'the source'} does not fit:"
+            head = f"{self.where}: {self.source.path if self.source.files else 'the source'} does not fit:"
             raise LayoutError(listed(head, self.wrong), hint="; ".join(dict.fromkeys(self.decides)))
         requires = tuple(one for filled in self.networks for one in filled.converted.requires)
         return Into(

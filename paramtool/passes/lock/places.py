@@ -66,7 +66,7 @@ def _inside(view: View, base: View) -> Place | None:
         return None
     offset, reach = found
     strides = []
-    for size, stride in zip(view.shape, view.strides, strict=True):
+    for size, stride in view.axes:
         axis = next((k for k, (step, _, _) in enumerate(axes) if stride and stride % step == 0), None)
         if size == 1 or not stride:
             strides.append(0)

@@ -678,7 +678,7 @@ def _in_blocks(copy: Copy, target: Target, states: Views) -> tuple[str, View, Vi
     """The old tensor of a copy, and what is copied there and in the new tensor, with a block for each element."""
     if not copy.is_plain:
         raise LayoutError(f"{target.name!r} would be calculated, and quantised moments only move")
-    here, term = copy.destination, copy.terms[0][1]
+    here, term = copy.destination, copy.source
     found = [(name, view) for name, view in states.items() if view.storage == term.storage]
     if len(found) != 1 or not found[0][1].is_contiguous:
         raise LayoutError(f"{target.name!r} is made of tensors that are not stored row by row")

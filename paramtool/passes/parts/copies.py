@@ -197,7 +197,7 @@ def _cut(view: View) -> int:
 
 
 def _runs(copy: Copy, cut: int) -> Iterator[Copy]:
-    here, there = copy.destination, copy.terms[0][1]
+    here, there = copy.destination, copy.source
     for index in product(*(range(size) for size in here.shape[:cut])):
         yield Copy(_at(here, index), ((1, _at(there, index)),), names=copy.names)
 
@@ -221,4 +221,4 @@ def window(old: Stored, made: Stored, wanted: View) -> View | None:
     found = coalesced(sorted(copies, key=lambda copy: copy.destination.offset))
     if len(found) != 1 or not found[0].destination.is_contiguous or found[0].destination.numel != prod(old.shape):
         return None
-    return reshaped(found[0].terms[0][1], wanted.shape)
+    return reshaped(found[0].source, wanted.shape)

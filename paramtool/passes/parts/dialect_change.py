@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from paramtool import dialects
 from paramtool.dialects import OpenedDialect
 from paramtool.errors import LayoutError, listed, plural, some
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import WORDS
@@ -144,7 +144,7 @@ def without_old_names(
     views = {name for name in shapes if name in views}
     if not views:
         return dict(shapes)
-    stored = {name: shape for name, shape in shapes.items() if name not in views}
+    stored = omit(shapes, views)
     old = {one.name for one in dialect_change(stored, ways, model).change.made} - stored.keys()
     return {name: shape for name, shape in shapes.items() if name not in views or name not in old}
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.model.view import Shape
 from paramtool.parts.words import APART, BASE, BLOCKS, CHILDREN, LAYER_STACKS, STACKS, TORCH_MHA, WEIGHTS, kind_in
 from paramtool.passes.parts.fused_names import joined
@@ -118,7 +118,7 @@ def _kinds(base: str, children: Mapping[str, bool], shape_of: ShapeOf) -> Iterat
         yield from ((kind, "apart", names) for names in APART[kind] if layers.issuperset(names))
     if _are_stacks(base, layers, shape_of):
         yield "experts", "fused", LAYER_STACKS
-        children = {child: is_bare for child, is_bare in children.items() if child not in LAYER_STACKS}
+        children = omit(children, LAYER_STACKS)
     for child, is_bare in children.items():
         if not is_bare and (kind := kind_in(base, child)):
             yield kind, "fused", (child,)

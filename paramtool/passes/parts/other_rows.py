@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from paramtool import dialects
 from paramtool.errors import LayoutError, PlanError, UsageError
+from paramtool.grouping import omit
 from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.model.view import Shape, Shapes
 from paramtool.parts.known_model import KnownModel
@@ -110,7 +111,7 @@ def _of_dialect(
     taken = {name for one in apart for name in one.names}
     weights = following.told_apart(shapes, model.packing).weights
     try:
-        held = opened.read({name: shape for name, shape in weights.items() if name not in taken})
+        held = opened.read(omit(weights, taken))
     except UNFIT:  # the form of one tensor is known, where that of all is not
         for name in weights:
             if name not in taken and (pattern := _form(opened, name)):

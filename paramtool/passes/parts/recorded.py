@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from paramtool import dialects
 from paramtool.errors import LayoutError, listed, plural
+from paramtool.grouping import omit
 from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.model.view import Shape, Shapes
 from paramtool.parts.blocks import merged
@@ -57,7 +58,7 @@ def with_parts(
         _refuse_apart(record, dialect, shapes, model)
     joints = tuple(recorded(one, shapes, model.packing, is_fused=True) for one in there if one.tensor not in own)
     gone = {one.stored.name for one in joints}
-    found = {name: shape for name, shape in shapes.items() if name not in gone}
+    found = omit(shapes, gone)
     for joint in joints:
         for part in joint.apart:
             if part.name in found and part.name not in views:

@@ -9,7 +9,7 @@ from itertools import chain
 from math import prod
 
 from paramtool.errors import LayoutError, PlanError, listed, plural
-from paramtool.grouping import connected, grouped
+from paramtool.grouping import connected, grouped, omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.alias import Alias, AliasGraph
@@ -246,7 +246,7 @@ def _without_repeats(checkpoint: Checkpoint, change: Rearranged) -> Checkpoint:
             gone.add(made.name)
     if not gone:
         return checkpoint
-    entries = {name: entry for name, entry in checkpoint.entries.items() if name not in gone}
+    entries = omit(checkpoint.entries, gone)
     return replace(checkpoint, entries=entries, objects=objects_differ.without(checkpoint.objects, gone))
 
 

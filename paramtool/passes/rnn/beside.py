@@ -187,7 +187,7 @@ def _is_harmless(name: str, at: str) -> bool:
 
 def _other_readings(checkpoint: Checkpoint, one: Network) -> Iterator[Network]:
     """The module as a network of each other layout, of several tensors, that finds one there."""
-    shapes = {name: view.shape for name, view in checkpoint.views().items()}
+    shapes = checkpoint.shapes()
     for layout in layouts.all_layouts():
         is_other = layout.name != one.layout.name and any(len(form.tensors) > 1 for form in layout.forms)
         if is_other and (found := network_if_any(layout, one.at, shapes)):

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, plural
+from paramtool.grouping import omit
 from paramtool.layouts import evidence
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, Option, Place, TensorRule, refusals, stored
 from paramtool.layouts.networks import Network, as_stored, squeezed
@@ -144,7 +145,7 @@ class Converted:
         live = [copy for target in self.targets for copy in target.copies if copy.terms]
         if len(self.targets) != 1 or len(live) != 1 or not live[0].is_plain or live[0].destination.offset:
             return None
-        view = live[0].terms[0][1]
+        view = live[0].source
         return view if view.is_contiguous and live[0].destination.is_contiguous else None
 
     @property
@@ -435,7 +436,7 @@ def _take_kept(cells: _Cells, network: Network, views: Views) -> None:
                 terms = tuple((sign * source.sign, source.view) for sign, source in known)
                 shift = place.shift + sum(sign * source.shift for sign, source in known)
                 cells.requires.append(Requirement(place.view, terms, shift, message, hint))
-    cells.found = {cell: source for cell, source in cells.found.items() if cell not in gone} | kept
+    cells.found = omit(cells.found, gone) | kept
     cells.zero = (cells.zero | gone) - kept.keys()
     cells.changes.append(Change("kept", "biases taken from where an earlier conversion kept them"))
 

@@ -88,7 +88,7 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
 
 def described(checkpoint: Checkpoint) -> tuple[list[Network], list[str]]:
     """The networks that a file describes itself, whatever of them it does not say; and why others are not networks."""
-    shapes = {name: view.shape for name, view in checkpoint.views().items()}
+    shapes = checkpoint.shapes()
     found: list[Network] = []
     others: list[str] = []
     for module in checkpoint.modules:
@@ -177,7 +177,7 @@ def _in_buffers(checkpoint: Checkpoint, family: list[Layout]) -> list[_PossibleN
 def _separate(where: str, checkpoint: Checkpoint, family: list[Layout], unfusing: bool) -> list[_PossibleNetwork]:
     """Networks that are separate tensors already, if a layout of flat vectors is wanted and there is no such vector."""
     layout = layouts.find(PARTS)
-    shapes = {name: view.shape for name, view in checkpoint.views().items()}
+    shapes = checkpoint.shapes()
     found = modules(layout, {}, shapes) if _of_one_tensor(family) else []
     vectors = (name for name, view in checkpoint.views().items() if _is_vector(view))
     if not found or not all(named(layout, name) & set(found) for name in vectors):
@@ -281,7 +281,7 @@ class _PossibleNetwork:
                 choices = " or ".join(f'--spec "{word}"' for word in words)
                 hint = f"add {choices}, as the network was trained"
             raise LayoutError(f"{self.at!r}: the file does not say its {words[0].partition('=')[0]}", hint=hint)
-        shapes = {name: view.shape for name, view in checkpoint.views().items()}
+        shapes = checkpoint.shapes()
         _refuse_others(self.at, self.layout, checkpoint)
         tensors = (self.module.tensors if self.module else {}) or self.tensors
         if missing := [f"{own!r} is {name!r}" for own, name in tensors.items() if name not in shapes]:
@@ -436,7 +436,7 @@ def _how_to_say(checkpoint: Checkpoint, candidates: list[_PossibleNetwork]) -> s
     where = checkpoint.path
     if candidates:
         return "choose one with --at MODULE"
-    shapes = {name: view.shape for name, view in checkpoint.views().items()}
+    shapes = checkpoint.shapes()
     known = [one.name for one in layouts.all_layouts() if one.names_identify and modules(one, one.chosen({}), shapes)]
     if known:
         doubts = "".join(f"; {doubt}" for one in known[:1] if (doubt := foreign_names(one, checkpoint.format)))

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, PlanError, leading, listed, plural
+from paramtool.grouping import omit
 from paramtool.layouts import evidence as layout_evidence
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network
@@ -53,7 +54,7 @@ def together(
     firsts = _firsts(checkpoint, converted)
     rest = replace(
         checkpoint,
-        entries={name: entry for name, entry in checkpoint.entries.items() if name not in consumed},
+        entries=omit(checkpoint.entries, consumed),
         objects=exchanged(checkpoint.objects, swaps(firsts, consumed, windows)),
     )
     base = of_rest(rest, bool(converted), skip_unsupported, split_content)
@@ -65,7 +66,7 @@ def together(
         for target in one.targets:
             found[target.name] = marked(found[target.name], entries)
     found |= dict(_windows(checkpoint, converted, made)) if keep_names else {}
-    where = checkpoint.files[0].path
+    where = checkpoint.path
     plan = replace(
         joined(base, made, found, in_order(checkpoint, base, firsts, windows)),
         modules=(
@@ -131,7 +132,7 @@ def _refuse_integers(checkpoint: Checkpoint, converted: list[Converted]) -> None
             calculated = any(copy.terms and not copy.is_plain for copy in target.copies)
             if calculated and not target.dtype.name.startswith(("float", "bfloat", "complex")):
                 raise LayoutError(
-                    f"{checkpoint.files[0].path}: {_where(one)}: {target.name!r} would be calculated from tensors of "
+                    f"{checkpoint.path}: {_where(one)}: {target.name!r} would be calculated from tensors of "
                     f"{target.dtype.name}; expected floating point numbers",
                     hint="its scales are not known: dequantise the network first",
                 )
@@ -193,7 +194,7 @@ def _refuse_clashes(checkpoint: Checkpoint, converted: list[Converted], gone: se
     if clashes:
         lines = [f"{name!r} is another tensor" for name in clashes]
         raise PlanError(
-            listed(f"{checkpoint.files[0].path}: already has {plural(len(clashes), 'name')} of the new layout:", lines),
+            listed(f"{checkpoint.path}: already has {plural(len(clashes), 'name')} of the new layout:", lines),
             hint="--rename MODULE=OTHER gives the new tensors other names",
         )
 
@@ -215,7 +216,7 @@ def _windows(checkpoint: Checkpoint, converted: list[Converted], new: StoredOnce
                 if view is None:
                     why = f"is not a window on the tensors of layout {one.layout.name}: order or values differ"
                 raise PlanError(
-                    f"{checkpoint.files[0].path}: {name!r} {why}",
+                    f"{checkpoint.path}: {name!r} {why}",
                     hint="drop --keep-names to leave the old names out; to keep both, dedup a file that has both",
                 )
             seen.add(name)
@@ -227,7 +228,7 @@ def _one_window(target: Target, wanted: View) -> View | None:
     copies = target.copies
     if len(copies) != 1 or not copies[0].is_plain or not copies[0].destination.is_contiguous:
         return None
-    view = reshaped(copies[0].terms[0][1], wanted.shape)
+    view = reshaped(copies[0].source, wanted.shape)
     return view if view is not None and view.dtype == wanted.dtype else None
 
 

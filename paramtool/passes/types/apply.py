@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from shlex import quote
 
 from paramtool.errors import PlanError, UsageError, listed, plural, some
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import quantised
 from paramtool.model.alias import Alias
@@ -257,7 +257,7 @@ def _lacking(plan: Plan, gone: Collection[str]) -> Plan:
     """The plan without some names, and without what is stored for these alone."""
     if not gone:
         return plan
-    names = {name: one for name, one in plan.names.items() if name not in gone}
+    names = omit(plan.names, gone)
     kept = {one.owner for one in names.values()}
     return replace(
         plan,
@@ -305,7 +305,7 @@ def _stored(plan: Plan, wanted: Mapping[str, DType]) -> Plan:
     if not derived:
         return plan
     more = tuple(whole(owner, plan.names[owner].source) for owner in derived)
-    rest = {owner: how for owner, how in plan.derived.items() if owner not in derived}
+    rest = omit(plan.derived, derived)
     return replace(plan, targets=plan.targets + more, derived=rest)
 
 
