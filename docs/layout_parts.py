@@ -9,9 +9,8 @@ from math import prod
 from paramtool.dialects import listing
 from paramtool.errors import LayoutError
 from paramtool.parts import patterns, rows, solving
-from paramtool.parts.layout import FusedRow, PartLayout, all_part_layouts, group
+from paramtool.parts.layout import FusedRow, PartLayout, all_part_layouts, group, proofs
 from paramtool.parts.pieces import Piece
-from paramtool.parts.proofs import proofs
 from paramtool.parts.sizes import MEANINGS, Sizes
 from paramtool.passes.parts import fused_names
 

@@ -134,8 +134,7 @@ def _count(one: DialectSummary) -> str:
 
 def show(layout: PartLayout) -> Iterator[_render.Row]:
     """One layout of parts: its tensors, the facts that it needs, who has it, and what it is mistaken for."""
-    from paramtool.parts.layout import group
-    from paramtool.parts.proofs import proofs
+    from paramtool.parts.layout import group, proofs
     from paramtool.parts.sizes import MEANINGS
 
     yield ("layout", layout.name, layout.title)

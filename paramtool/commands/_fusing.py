@@ -18,8 +18,8 @@ from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.parts import widths
+from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.facts import Facts, of_spec
-from paramtool.parts.known_model import KnownModel
 from paramtool.parts.layout import PartGroup, PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.packing import packing_of
 from paramtool.passes.parts import consistency, find, following, fuse

@@ -13,7 +13,7 @@ from paramtool.passes.parts.order import first_order
 
 if TYPE_CHECKING:
     from paramtool.model.parts import PartsRecord
-    from paramtool.parts.known_model import KnownModel
+    from paramtool.parts.config_facts import KnownModel
 
 
 @frozen

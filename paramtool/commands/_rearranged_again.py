@@ -31,7 +31,7 @@ from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.model.plan import Requirement, Target, whole
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import Shapes, View
-from paramtool.parts.known_model import KnownModel
+from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored
 from paramtool.parts.sizes import UnknownSize

@@ -21,7 +21,7 @@ def convertible(checkpoint: Checkpoint) -> Convertible | None:
     from paramtool import dialects
     from paramtool.commands._parts_source import dialects_of, parts_source
     from paramtool.errors import ParamtoolError
-    from paramtool.parts.known_model import KnownModel
+    from paramtool.parts.config_facts import KnownModel
 
     found: list[str] = []
     with suppress(ParamtoolError):

@@ -9,7 +9,7 @@ from paramtool.commands._rearranged_again import as_made
 from paramtool.dialects import HUB, NAMES, TABLES
 from paramtool.errors import FormatError, LayoutError, PlanError
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.parts.known_model import KnownModel
+from paramtool.parts.config_facts import KnownModel
 from paramtool.passes.compat.check import RowClash, judge
 from paramtool.passes.compat.wanted import Wanted
 from paramtool.passes.parts import fuse

@@ -200,7 +200,7 @@ def _objects(checkpoint: Checkpoint) -> Iterator[LockedObject]:
 def _dialect(checkpoint: Checkpoint) -> str:
     """The dialect of the names; empty where none, or several, are recognised."""
     from paramtool.commands._parts_source import dialects_of, parts_source
-    from paramtool.parts.known_model import KnownModel
+    from paramtool.parts.config_facts import KnownModel
 
     config = config_beside(checkpoint.path)
     if not config:

@@ -27,8 +27,8 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.parts import PartsRecord
 from paramtool.model.view import Shapes
 from paramtool.parts import config_types
+from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.facts import of_spec
-from paramtool.parts.known_model import KnownModel
 from paramtool.passes.parts.dialect_change import dialect_change, dialect_of, views_of, without_old_names
 from paramtool.passes.parts.recorded import kept_names, with_parts
 from paramtool.passes.parts.rewrite import HandedOver, Rearranged, renames, rewritten

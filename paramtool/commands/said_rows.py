@@ -26,7 +26,7 @@ def of_checkpoint(checkpoint: Checkpoint, config: Mapping[str, Any] | None = Non
         return {}
     from paramtool.commands._parts_source import config_beside, record_of, shapes_of
     from paramtool.errors import LayoutError, UsageError
-    from paramtool.parts.known_model import KnownModel
+    from paramtool.parts.config_facts import KnownModel
     from paramtool.passes.parts.other_rows import rows_said
 
     shapes, record = shapes_of(checkpoint), record_of(checkpoint)

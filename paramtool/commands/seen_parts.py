@@ -87,7 +87,7 @@ def _dialect(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
         return ""
     from paramtool.commands._parts_source import dialects_of, parts_source
     from paramtool.errors import ParamtoolError
-    from paramtool.parts.known_model import KnownModel
+    from paramtool.parts.config_facts import KnownModel
 
     found: list[str] = []
     with suppress(ParamtoolError):
@@ -106,7 +106,7 @@ def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> KnownOfFi
     from paramtool.commands._parts_source import config_beside, parts_source, record_of
     from paramtool.errors import FormatError, ParamtoolError
     from paramtool.model.parts import PartsRecord
-    from paramtool.parts.known_model import KnownModel
+    from paramtool.parts.config_facts import KnownModel
     from paramtool.passes.parts.dialect_change import dialects_fitting
     from paramtool.passes.parts.seen_groups import KnownOfFile
 

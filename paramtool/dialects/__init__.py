@@ -13,10 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from paramtool.errors import LayoutError, UsageError, plural, some
-from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import Shapes
 from paramtool.parts.facts import Facts
 from paramtool.parts.pieces import Stored, whole
@@ -38,71 +37,46 @@ FactsOf = Callable[[str], Facts]
 """The facts about the tensor of a name: a model may have a tower of text and one of images."""
 
 
-class OpenedDialect(Protocol):
-    """A dialect for one model."""
-
-    def caveats(self, hub: Shapes) -> tuple[str, ...]:
-        """What a reader of the target should know of a model with these tensors of transformers 4."""
-        ...
+class OpenedDialect:
+    """A dialect for one model.  This one is transformers 4: every tensor is itself."""
 
     @property
     def tied(self) -> tuple[str, str] | None:
         """(head, embedding): the dialect's program wants tensors of both names, also where a tied model has one."""
-        ...
-
-    def read(self, tensors: Shapes) -> list[Stored]:
-        """What the tensors of a file hold, as pieces of tensors of transformers 4."""
-        ...
-
-    def write(self, hub: Shapes) -> list[Stored]:
-        """What this dialect stores for tensors of transformers 4."""
-        ...
-
-    def prefix(self, hub: Collection[str]) -> str:
-        """What this dialect has in front of all names, where those of transformers 4 lack it; "" for nothing."""
-        ...
-
-    def joins(self, name: str) -> bool:
-        """Whether a tensor of this name is made of several tensors of transformers 4, or of another form of one."""
-        ...
-
-    def form(self, name: str) -> str:
-        """How a tensor of this name holds its parts, where that differs from transformers 4; "" where it does not."""
-        ...
-
-
-@frozen
-class _Hub:
-    """Transformers 4: every tensor is itself."""
-
-    tied: tuple[str, str] | None = None
+        return None
 
     def caveats(self, hub: Shapes) -> tuple[str, ...]:
+        """What a reader of the target should know of a model with these tensors of transformers 4."""
         return ()
 
     def read(self, tensors: Shapes) -> list[Stored]:
+        """What the tensors of a file hold, as pieces of tensors of transformers 4."""
         return [whole(name, shape) for name, shape in tensors.items()]
 
     def write(self, hub: Shapes) -> list[Stored]:
+        """What this dialect stores for tensors of transformers 4."""
         return self.read(hub)
 
     def prefix(self, hub: Collection[str]) -> str:
+        """What this dialect has in front of all names, where those of transformers 4 lack it; "" for nothing."""
         return ""
 
     def joins(self, name: str) -> bool:
-        return False
+        """Whether a tensor of this name is made of several tensors of transformers 4, or of another form of one."""
+        return bool(self.form(name))
 
     def form(self, name: str) -> str:
+        """How a tensor of this name holds its parts, where that differs from transformers 4; "" where it does not."""
         return ""
 
 
-class _Tabled:
+class _Tabled(OpenedDialect):
     """A dialect of a table."""
 
     def __init__(self, name: str, config: Mapping[str, Any], facts: FactsOf, prefix: str = "") -> None:
         from paramtool.dialects.dialect import Dialect
 
-        self._dialect = Dialect(_table(name), architecture(config))
+        self._dialect = Dialect(table(name), architecture(config))
         self._config = config
         self._facts = facts
         self._prefix = prefix
@@ -160,9 +134,6 @@ class _Tabled:
         """Whether names of transformers 4 have layers of the table at a place where it has none."""
         return any(self._dialect.elsewhere(hub))
 
-    def joins(self, name: str) -> bool:
-        return bool(self._dialect.form(name))
-
     def form(self, name: str) -> str:
         return self._dialect.form(name)
 
@@ -186,16 +157,11 @@ def _without(found: list[Stored], prefix: str) -> list[Stored]:
     ]
 
 
-class _Memory:
+class _Memory(OpenedDialect):
     """Transformers 5 in memory."""
-
-    tied: tuple[str, str] | None = None
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
-
-    def caveats(self, hub: Shapes) -> tuple[str, ...]:
-        return ()
 
     def read(self, tensors: Shapes) -> list[Stored]:
         from paramtool.dialects import transformers
@@ -207,16 +173,10 @@ class _Memory:
 
         return transformers.write(hub, self._config)
 
-    def prefix(self, hub: Collection[str]) -> str:
-        return ""
-
     def joins(self, name: str) -> bool:
         from paramtool.dialects import recognition
 
         return bool(recognition.told([name], self._config).five)
-
-    def form(self, name: str) -> str:
-        return ""
 
 
 def architecture(config: Mapping[str, Any]) -> str:
@@ -226,7 +186,7 @@ def architecture(config: Mapping[str, Any]) -> str:
     return first if isinstance(first, str) else ""
 
 
-def _table(name: str) -> DialectTable:
+def table(name: str) -> DialectTable:
     module = import_module(f"paramtool.dialects.tables.{TABLES[name]}")
     found: DialectTable = module.INTERLEAVED if name.endswith("-interleaved") else module.TABLE
     return found
@@ -238,7 +198,7 @@ def file_of(name: str) -> str:
     >>> file_of("meta"), file_of("transformers-5")
     ('consolidated.00.pth', '')
     """
-    return _table(name).file if name in TABLES else ""
+    return table(name).file if name in TABLES else ""
 
 
 def of_file(name: str) -> str:
@@ -256,7 +216,7 @@ def _numberless(name: str) -> str:
 
 def architectures_of(name: str) -> frozenset[str]:
     """The models that a dialect's table has rows for."""
-    return frozenset(model for family in _table(name).families for model in family.models)
+    return frozenset(model for family in table(name).families for model in family.models)
 
 
 def opened(name: str, config: Mapping[str, Any], facts: FactsOf, prefix: str = "") -> OpenedDialect:
@@ -265,7 +225,7 @@ def opened(name: str, config: Mapping[str, Any], facts: FactsOf, prefix: str = "
     UsageError if there is no dialect of that name, LayoutError if it has no table for the model.
     """
     if name == HUB:
-        return _Hub()
+        return OpenedDialect()
     if name == MEMORY:
         return _Memory(config)
     if name in TABLES:

@@ -201,9 +201,12 @@ class _Compiled:
 
     def pattern(self, is_bias: bool) -> tuple[str, int]:
         """The pattern, and the axis along which its blocks follow each other."""
-        return (
-            patterns.bias_pattern(self.row.pattern, self.row.along) if is_bias else (self.row.pattern, self.row.along)
-        )
+        found = self.row.pattern, self.row.along
+        return patterns.bias_pattern(*found) if is_bias else found
+
+    def held(self, is_bias: bool) -> str:
+        """The pattern of the part's own tensor."""
+        return patterns.bias_pattern(self.row.held, 0)[0] if is_bias else self.row.held
 
     def read(self, name: str, shape: Shape, fields: Mapping[str, str], sizes: Sizes) -> Stored:
         """What the tensor holds."""
@@ -238,31 +241,31 @@ class _Compiled:
         self, name: str, parts: Mapping[str, list[PartTensor]], sizes: Sizes, fields: Mapping[str, str]
     ) -> Stored:
         """The dialect's tensor with the pieces of its parts."""
-        pattern, along = self.pattern(fields.get("kind") == "bias")
+        is_bias = fields.get("kind") == "bias"
+        pattern, along = self.pattern(is_bias)
         if self.row.held:
             (template,) = self.parts.values()
-            held, _ = patterns.bias_pattern(self.row.held, 0) if fields.get("kind") == "bias" else (self.row.held, 0)
-            axes = {term: self.axes(term, fields.get("kind") == "bias") for term in patterns.terms(pattern)}
-            return rebased(name, (pattern, along), (held, template.filled(fields)), sizes, axes=axes)
+            axes = {term: self.axes(term, is_bias) for term in patterns.terms(pattern)}
+            return rebased(name, (pattern, along), (self.held(is_bias), template.filled(fields)), sizes, axes=axes)
         if not self.is_one_expert:
             return rows.stored(name, pattern, along, parts, sizes=sizes)
         (term,) = parts
         (part,) = parts[term]
         axis = patterns.groups(part.axes).index((patterns.EXPERTS,))
-        one = PartTensor(part.name, self.of_one(part.axes), _without(part.shape, axis, len(patterns.groups(part.axes))))
+        is_stack = len(part.shape) == len(patterns.groups(part.axes))
+        shape = (*part.shape[:axis], *part.shape[axis + 1 :]) if is_stack else part.shape
+        one = PartTensor(part.name, self.of_one(part.axes), shape)
         stored = rows.stored(name, pattern, along, {term: [one]}, sizes=sizes)
         expert = int(fields["expert"])
-        return stored._replace(pieces=tuple(_of_expert(piece, axis, expert) for piece in stored.pieces))
-
-
-def _without(shape: Shape, axis: int, rank: int) -> tuple[int, ...]:
-    return shape if len(shape) < rank else (*shape[:axis], *shape[axis + 1 :])
-
-
-def _of_expert(piece: Piece, axis: int, expert: int) -> Piece:
-    """The same elements of one expert in a stack."""
-    start = (*piece.start[:axis], expert, *piece.start[axis:])
-    return piece._replace(start=start, digits=(*piece.digits[:axis], (Digit(1, 0, 1),), *piece.digits[axis:]))
+        # The same elements of one expert in a stack
+        pieces = (
+            piece._replace(
+                start=(*piece.start[:axis], expert, *piece.start[axis:]),
+                digits=(*piece.digits[:axis], (Digit(1, 0, 1),), *piece.digits[axis:]),
+            )
+            for piece in stored.pieces
+        )
+        return stored._replace(pieces=tuple(pieces))
 
 
 class _Parts:
@@ -291,8 +294,8 @@ class _Parts:
         sizes = facts(next(iter(next(iter(self.found.values())).values()))[0])
         if self.row.row.held:
             ((hub, shape),) = (one for tensors in self.found.values() for one in tensors.values())
-            held, _ = patterns.bias_pattern(self.row.row.held, 0) if is_bias else (self.row.row.held, 0)
-            yield self.row.stored(name, {}, solving.solved(hub, held, 0, shape, sizes=sizes), self.fields)
+            sizes = solving.solved(hub, self.row.held(is_bias), 0, shape, sizes=sizes)
+            yield self.row.stored(name, {}, sizes, self.fields)
             return
         parts = {
             term: [
@@ -300,34 +303,25 @@ class _Parts:
             ]
             for term, tensors in self.found.items()
         }
-        yield from self._from(parts, sizes)
-
-    def _from(self, parts: Mapping[str, list[PartTensor]], sizes: Sizes) -> Iterator[Stored]:
         if self.row.has_experts:
             # The sizes with the number of experts that are there; LayoutError if it is known to be another.
             count = len(next(iter(parts.values())))
             if sizes.knows(patterns.EXPERTS) and sizes.of(patterns.EXPERTS) != count:
                 raise LayoutError(
-                    f"{self.row.name.filled({'expert': '0', **self.fields})!r}: found {count} experts, "
-                    f"expected experts={sizes.of(patterns.EXPERTS)}",
-                    hint=CHECK,
+                    f"{name!r}: found {count} experts, expected experts={sizes.of(patterns.EXPERTS)}", hint=CHECK
                 )
             sizes = sizes.with_one(patterns.EXPERTS, count)
-        if not self.row.is_one_expert:
-            split = "expert" in self.row.name.fields
-            for expert in self.experts() if split else (None,):
-                one = parts if expert is None else {term: [tensors[expert]] for term, tensors in parts.items()}
-                fields = self.fields if expert is None else {**self.fields, "expert": str(expert)}
-                yield self.row.stored(self.row.name.filled(fields), one, sizes, fields)
+        if "expert" not in self.row.name.fields:
+            yield self.row.stored(name, parts, sizes, self.fields)
             return
-        ((part,),) = parts.values()
-        for expert in range(part.shape[patterns.groups(part.axes).index((patterns.EXPERTS,))]):
+        count = len(next(iter(self.found.values())))
+        if self.row.is_one_expert:
+            ((part,),) = parts.values()
+            count = part.shape[patterns.groups(part.axes).index((patterns.EXPERTS,))]
+        for expert in range(count):
             fields = {**self.fields, "expert": str(expert)}
-            yield self.row.stored(self.row.name.filled(fields), parts, sizes, fields)
-
-    def experts(self) -> range:
-        """The experts that are there."""
-        return range(len(next(iter(self.found.values()))))
+            own = {term: tensors if self.row.is_one_expert else [tensors[expert]] for term, tensors in parts.items()}
+            yield self.row.stored(self.row.name.filled(fields), own, sizes, fields)
 
     def check(self) -> None:
         """LayoutError if a part or an expert is missing."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from importlib import import_module
 
 from paramtool.dialects import HUB, MEMORY, NAMES, TABLES
+from paramtool.dialects import table as table_of
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import frozen
 
@@ -45,8 +45,7 @@ def dialect(name: str) -> DialectSummary:
         return DialectSummary(MEMORY, MEMORY_TITLE, f"transformers {version()}", types, layouts)
     if name not in TABLES:
         raise UsageError(f"no dialect is called {name!r}; expected one of: {', '.join(NAMES)}")
-    module = import_module(f"paramtool.dialects.tables.{TABLES[name]}")
-    found = module.INTERLEAVED if name.endswith("-interleaved") else module.TABLE
+    found = table_of(name)
     families = found.families
     return DialectSummary(
         name,

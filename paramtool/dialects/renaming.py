@@ -84,21 +84,25 @@ def _prefix(add: str | None, remove: str | None, under: str, key: str) -> NameRu
     return NameRule("prefix", (source,), (target,), operations, key=key)
 
 
-class NameMatch(NamedTuple):
-    """What a rule makes of a name."""
-
-    name: str
-    which: int
-    """The pattern that matched, counted from 0."""
-    number: str
-    """What the `*` of the pattern stands for: the number of an expert or of a shard."""
-
-
 _GROUP = re.compile(r"\(.+?\)")
 _WILD = "*."
 _EXPERTS = ".experts."
 _ANY = "9876543210"
 """The number of an expert that no model has and no rule names."""
+
+
+class Renamed(NamedTuple):
+    """A name after one rule, or after all rules of a direction."""
+
+    name: str
+    way: RuleWay | None
+    """The converter that took it, if one did."""
+    which: int
+    """The pattern that matched, counted from 0."""
+    number: str
+    """What the `*` of the pattern stands for: the number of an expert or of a shard."""
+    changed: bool
+    """Whether any rule matched."""
 
 
 class RuleWay:
@@ -137,7 +141,7 @@ class RuleWay:
         """Whether a name can match that is `stem` without its digits."""
         return any(need in stem for need in self._stems)
 
-    def match(self, name: str) -> NameMatch | None:
+    def match(self, name: str) -> Renamed | None:
         """The name that this way gives, with the first target of several; None where nothing matches."""
         if not any(need in name for need in self._needs):
             return None
@@ -155,7 +159,7 @@ class RuleWay:
             return None
         number = found.group(f"w{index}") if _WILD in self.sources[index] else ""
         new = head + rest.replace(found.group(0), self._replacement(found, index), 1)
-        return NameMatch(new, index, number)
+        return Renamed(new, self, index, number, True)
 
     def _replacement(self, found: re.Match[str], index: int) -> str:
         target = self.targets[index if self.rule.kind == "group" else 0]
@@ -239,18 +243,6 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     return key
 
 
-class Renamed(NamedTuple):
-    """A name after all rules of a direction."""
-
-    name: str
-    way: RuleWay | None
-    """The converter that took it, if one did."""
-    which: int
-    number: str
-    changed: bool
-    """Whether any rule matched."""
-
-
 class Renaming:
     """All rules of a model in one direction: renamings in their order, and at most one converter."""
 
@@ -307,7 +299,7 @@ class Renaming:
             new, changed = self._by_renamings(name, active)
         for way in self._converters_of(_stem(new)):
             if found := way.match(new):
-                return Renamed(found.name, way, found.which, found.number, True)
+                return found
         if self.back:
             new, changed = self._by_renamings(name, active)
         return Renamed(new, None, 0, "", changed)

@@ -20,9 +20,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from paramtool.dialects import chains, counts, scopes
-from paramtool.dialects.facts import NoFact
+from paramtool.dialects.chains import NoFact
 from paramtool.dialects.operations import Misfit, MovedTensor, hub, stored
-from paramtool.dialects.recognition import FIVE, FOUR, backwards, renamings, told, told_by
+from paramtool.dialects.recognition import FIVE, FOUR, backwards, renamings, told_by
 from paramtool.dialects.renaming import NameRule, Renamed, RuleWay, natural
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.model.view import Shape, Shapes
@@ -34,14 +34,12 @@ PARTLY = "a shard is missing, the file was converted in part, or config.json is 
 """The hint where a list lacks members."""
 
 
-def read(tensors: Shapes, config: Config, dialect: str = FIVE) -> list[Stored]:
-    """The tensors of a file of a dialect, as pieces of tensors of `transformers-4`, in their order.
+def read(tensors: Shapes, config: Config) -> list[Stored]:
+    """The tensors of a file of `transformers-5`, as pieces of tensors of `transformers-4`, in their order.
 
     `config` is the parsed config.json.  LayoutError where a tensor is missing or of a shape that does not fit, where
     the config lacks a number that decides, and where the names are not all of the dialect: they are listed.
     """
-    if dialect == FOUR:
-        return [whole(name, shape) for name, shape in tensors.items()]
     rules = scopes.rules(config)
     made = {one.name: one for one in _forward(_hub(tensors, rules, config)[0], rules, config, tensors)}
     _refuse_mixed(
@@ -52,22 +50,12 @@ def read(tensors: Shapes, config: Config, dialect: str = FIVE) -> list[Stored]:
     return [made[name] for name in tensors]
 
 
-def write(tensors: Shapes, config: Config, dialect: str = FIVE) -> list[Stored]:
-    """The tensors that a dialect has for tensors of `transformers-4`, as pieces of them.
+def write(tensors: Shapes, config: Config) -> list[Stored]:
+    """The tensors that `transformers-5` has for tensors of `transformers-4`, as pieces of them.
 
     Errors as of `read`.
     """
-    if dialect == FOUR:
-        return [whole(name, shape) for name, shape in tensors.items()]
     return _forward(tensors, scopes.rules(config), config, ())
-
-
-def dialects(names: Iterable[str], config: Config) -> tuple[str, ...]:
-    """The dialects that names can be of: both where no rule touches a name, none where they are mixed.
-
-    LayoutError where the model of the config is not known.
-    """
-    return told(names, config).dialects
 
 
 # --- Backwards -------------------------------------------------------------------------------------------------------
@@ -75,13 +63,13 @@ def dialects(names: Iterable[str], config: Config) -> tuple[str, ...]:
 
 def _hub(
     tensors: Shapes, rules: Sequence[NameRule], config: Config
-) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[str, ...]]]:
+) -> tuple[dict[str, Shape], dict[str, tuple[str, ...]]]:
     """The tensors of `transformers-4` that tensors of `transformers-5` are made of: {name: shape}, {name: of which}."""
     back = backwards(rules)
-    found: dict[str, tuple[int, ...]] = {}
+    found: dict[str, Shape] = {}
     origins: dict[str, tuple[str, ...]] = {}
     groups: dict[str, tuple[RuleWay, dict[int, str]]] = {}
-    made: dict[str, tuple[int, ...]] = {}
+    made: dict[str, Shape] = {}
     of: dict[str, tuple[str, ...]] = {}
     for name, one in back.of(tensors).items():
         if one.way is None:

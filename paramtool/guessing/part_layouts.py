@@ -54,7 +54,7 @@ def part_layouts(group: SeenGroup) -> list[LayoutGuess]:
 def _users(group: SeenGroup, layout: str) -> Iterator[str]:
     """The model types that have a layout under the group's name."""
     key = families.EXPERTS if group.kind == "experts" else group.names[0]
-    yield from (name for name, row in families.rows().items() if layout in row.layouts.get(key, ()))
+    yield from (name for name, row in families.rows().items() if layout in row.get(key, ()))
 
 
 def _named(group: SeenGroup, users: list[str]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from paramtool.layouts.layout import CAN_BE_SAID, Form, Layout, LayoutTensor, Te
 from paramtool.layouts.networks import network
 from paramtool.layouts.spec import GATES, KINDS, WORDS, Cell, Spec
 from paramtool.model.dtype import DTYPES
-from paramtool.model.view import contiguous
+from paramtool.model.view import Shape, contiguous
 
 HIDDEN, PROJECTION, INPUT = 3, 2, 4
 """Sizes of the networks that are tried: all different, so that an axis of a wrong length is noticed."""
@@ -281,7 +281,7 @@ def _check_names(tensors: list[LayoutTensor]) -> None:
             raise LayoutError(f"{count} tensors are called {name!r}", hint)
 
 
-def declared(text: str, tensor: LayoutTensor) -> tuple[int, ...]:
+def declared(text: str, tensor: LayoutTensor) -> Shape:
     """The sizes of a shape such as `in + rec (gate hidden)`: products of words, and sums of consecutive blocks.
 
     `gate` counts the gates that the tensor's cells have, not those that a pattern names.

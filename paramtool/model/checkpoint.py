@@ -325,6 +325,10 @@ class Checkpoint(Displayed):
         """All that people are told of it: what was left out, and the notes."""
         return (*self.left_out, *self.notes)
 
+    def shapes(self) -> dict[str, Shape]:
+        """{name: shape} of the plain tensors."""
+        return {name: view.shape for name, view in self.views().items()}
+
     def views(self) -> dict[str, View]:
         """{name: view} of the plain tensors."""
         return {name: entry.value for name, entry in self.entries.items() if isinstance(entry.value, View)}

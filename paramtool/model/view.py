@@ -22,7 +22,7 @@ from operator import index
 from paramtool.model.dtype import DType
 
 Shape = tuple[int, ...]
-"""A number for each axis, the outermost first: lengths; also strides and offsets."""
+"""The lengths of the axes of a tensor."""
 Shapes = Mapping[str, Shape]
 """{tensor: its shape}"""
 StorageId = int | str
@@ -58,7 +58,7 @@ class View:
     """How many elements one step along each axis moves."""
     _members = "dtype=dtype.name shape strides offset storage nbytes"
 
-    def __init__(self, storage: StorageId, dtype: DType, offset: int, shape: Shape, strides: Shape) -> None:
+    def __init__(self, storage: StorageId, dtype: DType, offset: int, shape: Shape, strides: tuple[int, ...]) -> None:
         """Check the numbers and bring the strides into normal form; ValueError if a number is out of range."""
         try:
             shape, strides = _geometry(shape, strides)
@@ -302,7 +302,7 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
         return _steps(shape)
 
 
-def _steps(shape: Shape) -> Shape:
+def _steps(shape: Shape) -> tuple[int, ...]:
     strides = []
     step = 1
     for size in reversed(shape):
@@ -311,7 +311,7 @@ def _steps(shape: Shape) -> Shape:
     return tuple(reversed(strides))
 
 
-def _normal_strides(shape: Shape, strides: Shape) -> Shape:
+def _normal_strides(shape: Shape, strides: tuple[int, ...]) -> tuple[int, ...]:
     """Set the strides of axes of length 1 to what they would be if the axes after them were contiguous."""
     normal: list[int] = []
     step = 1
@@ -328,7 +328,7 @@ _MANY_SHAPES = 4096
 
 
 @lru_cache(_MANY_SHAPES)
-def _dense_strides(shape: Shape) -> Shape:
+def _dense_strides(shape: Shape) -> tuple[int, ...]:
     found = _steps(shape)
     if found and found[0] > MAX_EXTENT:
         raise OverflowError
@@ -336,7 +336,7 @@ def _dense_strides(shape: Shape) -> Shape:
 
 
 @lru_cache(_MANY_SHAPES)
-def _geometry(shape: Shape, strides: Shape) -> tuple[Shape, Shape]:
+def _geometry(shape: Shape, strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shape and strides in normal form; OverflowError where a number is out of range, ValueError for the rest."""
     if len(shape) != len(strides) or len(shape) > MAX_AXES:
         raise ValueError(f"shape {_short(shape)}, strides {_short(strides)}: expected equally many, at most {MAX_AXES}")
@@ -351,7 +351,7 @@ def _geometry(shape: Shape, strides: Shape) -> tuple[Shape, Shape]:
 
 
 @lru_cache(_MANY_SHAPES)
-def _extent(shape: Shape, strides: Shape) -> int:
+def _extent(shape: Shape, strides: tuple[int, ...]) -> int:
     if 0 in shape:
         return 0
     return sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1

@@ -10,13 +10,13 @@ LayoutError that names the tensor and the block.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import prod
+from collections.abc import Sequence
+from math import gcd, prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError
 from paramtool.model.view import Shape
-from paramtool.parts.pieces import Digit, Digits, Piece, Stored, whole
+from paramtool.parts.pieces import Digit, Digits, Piece, Stored, part_shapes, whole
 
 OUT, IN, FLAT, WHOLE = "out", "in", "flat", "whole"
 
@@ -73,7 +73,8 @@ def quotient(along: Along, axis: Axis, lengths: tuple[int, int], to: int) -> Alo
     if not (fastest.step == 1 or block == 1) or (fastest.length % block and not ends):
         raise Cut(fastest.length if fastest.step == 1 else 1)
     if along.start % block or along.at % block or any(digit.step % block for digit in slower):
-        raise Cut(_common_run(along, slower, fastest))
+        # How many elements at most move together from places where blocks begin
+        raise Cut(gcd(along.start, along.at, fastest.length, *(digit.step for digit in slower)))
     found = [Digit(digit.length, to, digit.step // block * per) for digit in slower]
     if block == 1 and per == 1:
         found.append(Digit(fastest.length, to, fastest.step))
@@ -82,13 +83,6 @@ def quotient(along: Along, axis: Axis, lengths: tuple[int, int], to: int) -> Alo
     else:
         found += [Digit(fastest.length, to, fastest.step * per), Digit(per, to, 1)]
     return Along(along.start // block * per, tuple(found), along.at // block * per)
-
-
-def _common_run(along: Along, slower: Iterable[Digit], fastest: Digit) -> int:
-    """How many elements at most move together from places where blocks begin."""
-    from math import gcd
-
-    return gcd(along.start, along.at, fastest.length, *(digit.step for digit in slower))
 
 
 def merged(digits: Digits) -> Digits:
@@ -135,23 +129,13 @@ def roles(weight: Stored) -> Roles:
     return Roles(out, inside, tuple(k for k in range(len(weight.shape)) if k not in (out, inside)))
 
 
-def lengths(weight: Stored) -> dict[str, tuple[int, ...]]:
-    """The shapes of the parts of a weight, as far as its pieces reach."""
-    found: dict[str, tuple[int, ...]] = {}
-    for piece in weight.pieces:
-        ends = tuple(start + length for start, length in zip(piece.start, piece.shape, strict=True))
-        known = found.get(piece.part, ends)
-        found[piece.part] = tuple(map(max, known, ends))
-    return found
-
-
 def flattened(weight: Stored) -> Stored:
     """A weight as one run of elements, row by row; LayoutError if rows are cut or turned.
 
     >>> flattened(whole("w", (2, 3))).pieces[0].digits
     ((Digit(length=2, axis=0, step=3), Digit(length=3, axis=0, step=1)),)
     """
-    shapes = lengths(weight)
+    shapes = part_shapes([weight])
     pieces = []
     for piece in weight.pieces:
         shape, width = shapes[piece.part], weight.shape[-1]
@@ -180,8 +164,9 @@ def image(weight: Stored, axes: Sequence[Axis], fused: str, names: dict[str, str
     """
     weight = flattened(weight) if any(axis.role == FLAT for axis in axes) else weight
     where = Roles(0, 0, ()) if len(weight.shape) == 1 else roles(weight)
-    shapes = lengths(weight)
-    shape = _shape(axes, weight.shape, where, rest=True)
+    shapes = part_shapes([weight])
+    elements = {OUT: weight.shape[where.out], IN: weight.shape[where.inside], FLAT: weight.shape[0], WHOLE: 0}
+    shape = (*(weight.shape[k] for k in where.rest), *(axis.length(elements[axis.role]) for axis in axes))
     boxes: dict[str, dict[Piece, None]] = {}
     for piece in weight.pieces:
         try:
@@ -194,19 +179,24 @@ def image(weight: Stored, axes: Sequence[Axis], fused: str, names: dict[str, str
                 hint="quantise again in the new layout; nothing was written",
             ) from None
         boxes.setdefault(piece.part, {})[made] = None
-    return _joined(fused, shape, boxes, names, shapes={part: _part_shape(axes, one) for part, one in shapes.items()})
+    # Parts that have one place are one part
+    same: dict[tuple[Piece, ...], str] = {}
+    hub = {part: same.setdefault(tuple(made), names[part]) for part, made in boxes.items()}
+    pieces = tuple(piece._replace(part=name) for made, name in same.items() for piece in made)
+    if sum(prod(piece.shape) for piece in pieces) != prod(shape):
+        raise LayoutError(
+            f"{fused!r} cannot follow its weight: several of {', '.join(repr(one) for one in names.values())} would "
+            "have to be in one place",
+            hint="quantise again in the new layout; nothing was written",
+        )
+    parts = tuple(whole(names[part], _part_shape(axes, shapes[part]), hub[part]) for part in boxes)
+    return Image(Stored(fused, shape, pieces), parts)
 
 
 def _part_shape(axes: Sequence[Axis], shape: Shape) -> Shape:
     lead = shape[:-2] if len(shape) > 1 else ()
     last = {OUT: -2, IN: -1, FLAT: -1}
     return (*lead, *tuple(axis.length(shape[last[axis.role]] if axis.role != WHOLE else 0) for axis in axes))
-
-
-def _shape(axes: Sequence[Axis], shape: Sequence[int], where: Roles, *, rest: bool) -> Shape:
-    lead = tuple(shape[k] for k in where.rest) if rest else ()
-    elements = {OUT: shape[where.out], IN: shape[where.inside], FLAT: shape[0], WHOLE: 0}
-    return (*lead, *(axis.length(elements[axis.role]) for axis in axes))
 
 
 def _piece(piece: Piece, tensor: Sequence[int], part: Sequence[int], *, axes: Sequence[Axis], where: Roles) -> Piece:
@@ -229,25 +219,3 @@ def _piece(piece: Piece, tensor: Sequence[int], part: Sequence[int], *, axes: Se
         digits.append(found.digits)
         at.append(found.at)
     return Piece("", tuple(start), tuple(digits), tuple(at))
-
-
-def _joined(
-    fused: str,
-    shape: Shape,
-    boxes: dict[str, dict[Piece, None]],
-    names: dict[str, str],
-    *,
-    shapes: dict[str, Shape],
-) -> Image:
-    """The tensors, in which parts that have one place are one part; LayoutError if some overlap."""
-    same: dict[tuple[Piece, ...], str] = {}
-    hub = {part: same.setdefault(tuple(made), names[part]) for part, made in boxes.items()}
-    pieces = tuple(piece._replace(part=name) for made, name in same.items() for piece in made)
-    if sum(prod(piece.shape) for piece in pieces) != prod(shape):
-        raise LayoutError(
-            f"{fused!r} cannot follow its weight: several of {', '.join(repr(one) for one in names.values())} would "
-            "have to be in one place",
-            hint="quantise again in the new layout; nothing was written",
-        )
-    parts = tuple(whole(names[part], shapes[part], hub[part]) for part in boxes)
-    return Image(Stored(fused, shape, pieces), parts)

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from paramtool.errors import LayoutError
 from paramtool.package_data import package_data
 from paramtool.parts import layer_kinds
-from paramtool.parts.facts import MAX_SIZE, NONE, Facts, derived
+from paramtool.parts.facts import MAX_SIZE, NONE, Facts, derived, merged
+from paramtool.parts.packing import packing_of
 
 _KEYS = json.loads(package_data("parts", "config_keys.json"))
 VERSION: str = _KEYS["version"]
@@ -89,14 +90,13 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     if chunks := layer_kinds.chunks(own):
         reader.add("chunks", chunks, "num_key_value_heads of the model, with fused_qkv")
     if model_type in MODEL_TYPES:
-        by_flags(model_type, reader)
+        reader.take_all(MODEL_TYPES[model_type](reader))
         return derived(Facts(reader.sizes, reader.said))
     key = _row_key(found)
     if not key:
         is_plain = (model_type or not path) and model_type not in TOWERS and not _known(model_type)
         return derived(_plain(reader)) if is_plain else NONE
-    for rule in f"{ROWS[key] if key in ROWS else FUSED_ROWS[key]} {layer_kinds.rules(model_type, layers)}".split():
-        reader.take(*rule.split("=", 1))
+    reader.take_all(f"{ROWS[key] if key in ROWS else FUSED_ROWS[key]} {layer_kinds.rules(model_type, layers)}")
     for word in WRITTEN:
         if word not in reader.sizes and any(inner.get(one) not in (None, 0, "auto") for one in PLAIN[word]):
             reader.take(word, "|".join(PLAIN[word]) + ":")
@@ -280,13 +280,6 @@ def _without_segment(
 # --- Model types whose sizes hang on flags of their configs, or are constants of their code --------------------------
 
 
-def by_flags(model_type: str, reader: ConfigReader) -> None:
-    """Take the sizes of a model type of `MODEL_TYPES`."""
-    rules = MODEL_TYPES[model_type](reader)
-    for rule in rules.split():
-        reader.take(*rule.split("=", 1))
-
-
 def _falcon(reader: ConfigReader) -> str:
     """transformers 5.23, modeling_falcon.py 200-245: heads of k and v are num_kv_heads in the new architecture or
     without multi_query, else one.
@@ -387,6 +380,11 @@ class ConfigReader:
         self.sizes: dict[str, int] = {}
         self.said: dict[str, str] = {}
 
+    def take_all(self, rules: str) -> None:
+        """Add what the rules of a row give."""
+        for rule in rules.split():
+            self.take(*rule.split("=", 1))
+
     def take(self, word: str, rule: str) -> None:
         """Add what a rule gives, if it gives anything."""
         if rule.startswith("*"):
@@ -409,20 +407,18 @@ class ConfigReader:
 
     def value(self, keys: str) -> tuple[str, object]:
         """The first of some keys that the config has, and its value; LayoutError if two of them differ."""
-        found = [(key, value) for key in filter(None, keys.split("|")) for value in self.values(key)]
+        found = []
+        for key in filter(None, keys.split("|")):
+            *steps, last = key.split(".")
+            config: object = self.config
+            for step in steps:
+                config = config.get(step) if isinstance(config, Mapping) else None
+            if isinstance(config, Mapping) and last in config:
+                found.append((key, config[last]))
         for key, value in found[1:]:
             if value != found[0][1]:
                 raise LayoutError(f"{self.where}{found[0][0]} is {found[0][1]!r:.40}, and {key} is {value!r:.40}")
         return found[0] if found else ("", None)
-
-    def values(self, path: str) -> Iterator[object]:
-        """The value at a path of keys, if there is one."""
-        *steps, last = path.split(".")
-        config: object = self.config
-        for step in steps:
-            config = config.get(step) if isinstance(config, Mapping) else None
-        if isinstance(config, Mapping) and last in config:
-            yield config[last]
 
     def follow(self, word: str, expression: str) -> None:
         """A word that is another, or the quotient of two, rounded down as transformers does, where those are known."""
@@ -481,3 +477,53 @@ class ConfigReader:
         if isinstance(factor, (int, float)) and not isinstance(factor, bool):
             found[outside] = float(factor)
         return found
+
+
+# --- What is known of one model beside its tensors: its config.json, and what the user says with `--spec` ------------
+
+
+class KnownModel:
+    """The config of a model, and the facts about its modules; it remembers which facts were asked for."""
+
+    def __init__(self, config: Mapping[str, Any], spec: Facts = NONE) -> None:
+        """`config` is the parsed config.json, empty if there is none."""
+        self.config = config
+        self.packing = packing_of(config)
+        self._spec = spec
+        self._towers: dict[tuple[str, str], Facts] = {}
+        self._used: dict[tuple[str, int], str] = {}
+
+    def facts(self, name: str) -> Facts:
+        """The facts about the module or tensor of a name: of its tower and kind of layer, and of `--spec`."""
+        tower = tower_of(name, self.config) if self.config else None
+        if tower is None:
+            found = self._spec
+        else:
+            key = tower, kind_of_layer(name, self.config, tower)
+            if key not in self._towers:
+                self._towers[key] = merged(config=from_config(self.config, tower, layers=key[1]), spec=self._spec)
+            found = self._towers[key]
+        self._used.update({(word, size): found.said[word] for word, size in found.sizes.items()})
+        return found
+
+    def check(self, name: str, known: Facts) -> None:
+        """LayoutError if facts about a module or tensor contradict those of the config or of `--spec`."""
+        found = self.facts(name)
+        both = known.sizes.keys() & found.sizes.keys()
+        merged(
+            Facts({word: known.sizes[word] for word in both}, known.said),
+            Facts({word: found.sizes[word] for word in both}, found.said),
+        )
+
+    def sizes(self, name: str) -> Mapping[str, int]:
+        """The sizes among the facts about a module or tensor."""
+        return self.facts(name).sizes
+
+    def said(self, needed: Iterable[tuple[str, int]] | None = None) -> dict[str, str]:
+        """{`heads=12`: who said it} of the facts that were asked for, or of those among them that are `needed`."""
+        wanted = None if needed is None else set(needed)
+        return {
+            f"{word}={size}": said
+            for (word, size), said in self._used.items()
+            if wanted is None or (word, size) in wanted
+        }

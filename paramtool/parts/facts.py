@@ -11,7 +11,6 @@ and nothing is guessed from shapes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from paramtool.errors import LayoutError, UsageError
 from paramtool.lazy_dataclass import frozen
@@ -60,10 +59,6 @@ class Facts:
     def __str__(self) -> str:
         return " ".join(f"{word}={number}" for word, number in self.sizes.items())
 
-    def lacks(self, words: Iterable[str]) -> list[str]:
-        """Those of the words that nobody said."""
-        return [word for word in words if word not in self.sizes]
-
 
 NONE = Facts({}, {})
 """No facts."""
@@ -106,30 +101,18 @@ def _following(sizes: Mapping[str, int]) -> Iterable[tuple[str, tuple[str, ...],
         yield "heads", ("kv_heads", "group"), kv_heads * group
 
 
-class _Law(NamedTuple):
-    """What must hold for two or three sizes."""
-
-    words: tuple[str, ...]
-    holds: str
-    """The law, as an error shows it."""
+MULTIPLES = (("heads", "kv_heads"), ("linear_value_heads", "linear_key_heads"), ("state_heads", "groups"))
+"""Pairs of sizes of which the first is a multiple of the second."""
 
 
-def _broken(sizes: Mapping[str, int]) -> Iterable[_Law]:
-    """The laws that sizes break."""
-
-    def has(*words: str) -> bool:
-        return all(word in sizes for word in words)
-
-    if has("heads", "kv_heads") and sizes["heads"] % sizes["kv_heads"]:
-        yield _Law(("heads", "kv_heads"), "heads must be a multiple of kv_heads")
-    if has("heads", "kv_heads", "group") and sizes["heads"] != sizes["kv_heads"] * sizes["group"]:
-        yield _Law(("heads", "kv_heads", "group"), "heads must be kv_heads times group")
-    if has("linear_key_heads", "linear_value_heads") and sizes["linear_value_heads"] % sizes["linear_key_heads"]:
-        yield _Law(
-            ("linear_value_heads", "linear_key_heads"), "linear_value_heads must be a multiple of linear_key_heads"
-        )
-    if has("state_heads", "groups") and sizes["state_heads"] % sizes["groups"]:
-        yield _Law(("state_heads", "groups"), "state_heads must be a multiple of groups")
+def _broken(sizes: Mapping[str, int]) -> Iterable[tuple[tuple[str, ...], str]]:
+    """(the sizes, the law as an error shows it) of the laws that sizes break."""
+    for many, one in MULTIPLES:
+        if many in sizes and one in sizes and sizes[many] % sizes[one]:
+            yield (many, one), f"{many} must be a multiple of {one}"
+    heads, kv_heads, group = (sizes.get(word, 0) for word in ("heads", "kv_heads", "group"))
+    if heads and kv_heads and group and heads != kv_heads * group:
+        yield ("heads", "kv_heads", "group"), "heads must be kv_heads times group"
 
 
 def check(known: Facts) -> None:
@@ -137,8 +120,8 @@ def check(known: Facts) -> None:
     for word, size in known.sizes.items():
         if not 1 <= size <= MAX_SIZE:
             raise LayoutError(f"{_told(known, word)}: expected a number from 1 to {MAX_SIZE}")
-    for law in _broken(known.sizes):
-        raise LayoutError(f"{', '.join(_told(known, word) for word in law.words)}: {law.holds}", hint=HINT)
+    for words, law in _broken(known.sizes):
+        raise LayoutError(f"{', '.join(_told(known, word) for word in words)}: {law}", hint=HINT)
 
 
 HINT = "--spec gives the true sizes, as in --spec 'qkv heads=32 kv_heads=8 head_dim=128'"
@@ -167,32 +150,6 @@ def merged(record: Facts = NONE, config: Facts = NONE, spec: Facts = NONE) -> Fa
                 )
             said.setdefault(word, source.said[word])
     return derived(Facts(sizes, said))
-
-
-def contradiction(known: Facts, shapes: Mapping[str, int], expected: Mapping[str, str]) -> str:
-    """How facts and the lengths of axes contradict each other, or "" if they do not.
-
-    `shapes` has lengths that a file shows, by what they are of, and `expected` the product of words that each should
-    be.  A product with a word that nobody said is not checked.
-
-    >>> known = facts({"heads": 32, "kv_heads": 8, "head_dim": 128}, "config.json")
-    >>> contradiction(known, {"k_proj.weight": 4096}, {"k_proj.weight": "kv_heads head_dim"})
-    'k_proj.weight has 4096 rows; kv_heads x head_dim = 8 x 128 = 1024 (config.json)'
-    """
-    found = []
-    for name, length in shapes.items():
-        words = expected.get(name, "").split()
-        if not words or known.lacks(words):
-            continue
-        product = 1
-        for word in words:
-            product *= known.sizes[word]
-        if product != length:
-            numbers = " x ".join(str(known.sizes[word]) for word in words)
-            equation = f"{' x '.join(words)} = {numbers}{f' = {product}' if len(words) > 1 else ''}"
-            sources = ", ".join(dict.fromkeys(known.said[word] for word in words))
-            found.append(f"{name} has {length} rows; {equation} ({sources})")
-    return "\n".join(found)
 
 
 def of_spec(text: str, kind: str = "") -> Facts:

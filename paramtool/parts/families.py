@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from paramtool.package_data import package_data
 from paramtool.parts import layer_kinds
@@ -24,27 +24,16 @@ EXPERTS = "experts"
 """Stands for all stacks of a module of experts."""
 
 
-class FamilyLayouts(NamedTuple):
-    """The layouts of a family's fused tensors."""
-
-    layouts: Mapping[str, tuple[str, ...]]
-    """{name of a fused tensor, with its module's where that decides, or `experts`: its layout, or several that the
-    family has}"""
-    source: str
-
-    def of(self, module: str, name: str) -> tuple[str, ...]:
-        """The layouts of a fused tensor of a module."""
-        return self.layouts.get(f"{module.rpartition('.')[2]}.{name}", self.layouts.get(name, ()))
-
-
-NOTHING = FamilyLayouts({}, "")
+FamilyLayouts = Mapping[str, tuple[str, ...]]
+"""{name of a fused tensor, with its module's where that decides, or `experts`: its layout, or several that the family
+has}"""
 
 
 @cache
 def rows() -> Mapping[str, FamilyLayouts]:
     """{model type: its row}."""
     return {
-        model_type: FamilyLayouts({name: tuple(ways) for name, ways in row["layouts"].items()}, row["source"])
+        model_type: {name: tuple(ways) for name, ways in row["layouts"].items()}
         for row in json.loads(package_data("parts", "families.json"))
         for model_type in row["types"]
     }
@@ -55,23 +44,28 @@ def of_family(model_type: str, config: Mapping[str, Any]) -> FamilyLayouts:
 
     `config` is that of the tower: the layouts of Falcon and GPTBigCode hang on its flags.
 
-    >>> of_family("gpt_neox", {}).layouts["query_key_value"]
+    >>> of_family("gpt_neox", {})["query_key_value"]
     ('qkv-per-head',)
-    >>> of_family("falcon", {"new_decoder_architecture": True}).layouts["query_key_value"]
+    >>> of_family("falcon", {"new_decoder_architecture": True})["query_key_value"]
     ('qkv-per-group',)
     """
     if model_type in ("falcon", "RefinedWeb", "RefinedWebModel"):
-        return FamilyLayouts({"query_key_value": (_falcon(config),)}, "falcon 249-275")
+        return {"query_key_value": (_falcon(config),)}  # falcon 249-275
     if model_type == "gpt_bigcode":
         layout = "qkv-per-head" if config.get("multi_query", True) is False else "qkv"
-        return FamilyLayouts({"c_attn": (layout,)}, "gpt_bigcode 200-211")
+        return {"c_attn": (layout,)}  # gpt_bigcode 200-211
     if model_type.startswith("mimo_v2") and config.get("attention_projection_layout") == "fused_qkv":
         layout = "qkv-per-chunk" if layer_kinds.chunks(config) else "qkv"
-        own = {**rows().get(model_type, NOTHING).layouts, "qkv_proj": (layout,)}
-        return FamilyLayouts(own, "vLLM 0.33 models/mimo_v2.py 387-391, 580-600")
+        # vLLM 0.33 models/mimo_v2.py 387-391, 580-600
+        return {**rows().get(model_type, {}), "qkv_proj": (layout,)}
     if not model_type and _is_timm_vit(config):
-        return FamilyLayouts({"qkv": ("qkv",)}, "timm 1.0.31 layers/attention.py")
-    return rows().get(model_type, NOTHING)
+        return {"qkv": ("qkv",)}  # timm 1.0.31 layers/attention.py
+    return rows().get(model_type, {})
+
+
+def named(layouts: FamilyLayouts, module: str, name: str) -> tuple[str, ...]:
+    """Those of the layouts of a family that a fused tensor of a module has."""
+    return layouts.get(f"{module.rpartition('.')[2]}.{name}", layouts.get(name, ()))
 
 
 def _falcon(config: Mapping[str, Any]) -> str:

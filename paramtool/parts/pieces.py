@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
+from operator import add
 from typing import NamedTuple
 
 from paramtool.model.view import Shape, View
@@ -133,6 +134,18 @@ def _plain(shape: Shape) -> tuple[tuple[int, ...], tuple[Digits, ...], tuple[int
     return zeros, tuple((Digit(length, axis, 1),) for axis, length in enumerate(shape)), zeros
 
 
+def part_shapes(tensors: Iterable[Stored]) -> dict[str, Shape]:
+    """{part: its shape}, as far as the pieces of tensors reach."""
+    found: dict[str, Shape] = {}
+    for tensor in tensors:
+        for part, start, shape in tensor.boxes:
+            ends = tuple(map(add, start, shape))
+            known = found.setdefault(part, ends)
+            if known is not ends:
+                found[part] = tuple(map(max, known, ends))
+    return found
+
+
 def with_one_axis(tensor: Stored, outer: int, inner: int) -> Stored:
     """A tensor whose axes `outer` and `inner`, which counts faster, are one, at the place of the later.
 
@@ -172,17 +185,10 @@ def joined(mine: Iterable[Piece], other: Iterable[Piece]) -> Iterator[Pair]:
             # What two pieces of a part have in common.
             axes = _axes_in_common(a.start, a.digits, b.start, b.digits)
             for chosen in product(*axes):
-                start = tuple(one.start for one in chosen)
+                starts, mine, mine_at, other_digits, other_at = zip(*chosen, strict=True) if chosen else ((),) * 5
                 yield Pair(
-                    Piece(
-                        a.part, start, tuple(one.mine for one in chosen), _moved(a.at, (one.mine_at for one in chosen))
-                    ),
-                    Piece(
-                        b.part,
-                        start,
-                        tuple(one.other for one in chosen),
-                        _moved(b.at, (one.other_at for one in chosen)),
-                    ),
+                    Piece(a.part, starts, mine, _moved(a.at, mine_at)),
+                    Piece(b.part, starts, other_digits, _moved(b.at, other_at)),
                 )
 
 
@@ -254,8 +260,7 @@ def _cut(digits: Digits, low: int, high: int) -> Iterator[tuple[int, Digits, dic
     inner = _length(rest)
     head, tail = -(-low // inner), high // inner
     if head > tail:  # inside one value of the slowest digit
-        for start, found, at in _cut(rest, low - tail * inner, high - tail * inner):
-            yield tail * inner + start, found, _plus(at, first.axis, tail * first.step)
+        yield from _cut_shifted(rest, first, tail, low=low - tail * inner, high=high - tail * inner)
         return
     if low < head * inner:
         yield from _cut_shifted(rest, first, head - 1, low=low - (head - 1) * inner, high=inner)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
 from math import lcm, prod
-from typing import NamedTuple
 
 from paramtool.errors import LayoutError, plural
 from paramtool.layouts.pattern import Items, blocks, parse
@@ -91,8 +90,8 @@ def solved(name: str, content: str, along: int, shape: Shape, *, sizes: Sizes) -
     LayoutError if the shape contradicts the sizes.
     """
     sizes = per_head(content, sizes)
-    laid = _laid(content, along)
-    for axes in laid.blocks:
+    every, following = _laid(content, along)
+    for axes in every:
         if len(axes) != len(shape):
             raise LayoutError(
                 f"{name!r} has shape {list(shape)}; expected {plural(len(axes), 'axis', 'axes')}: {content}"
@@ -106,14 +105,14 @@ def solved(name: str, content: str, along: int, shape: Shape, *, sizes: Sizes) -
             rest = prod(sizes.of(word) for word in group if sizes.knows(word))
             if rest and shape[axis] % rest == 0:
                 sizes = sizes.with_one(unknown[0], shape[axis] // rest)
-    lacking = _lacking(laid.counted, sizes)
+    lacking = _lacking(following, sizes)
     if not lacking:
         return sizes
     word, *others = lacking
     if others:
         raise UnknownSize(others[0] if word in ("head_dim", "rows", "ffn") else word)
     unit = _unit(sizes)
-    once, twice = (_length(laid.counted, sizes.with_one(word, length)) for length in (unit, 2 * unit))
+    once, twice = (_length(following, sizes.with_one(word, length)) for length in (unit, 2 * unit))
     slope = (twice - once) // unit
     length = unit + (shape[along] - once) // slope if slope else 0
     if not slope or (shape[along] - once) % slope or length < 1:
@@ -127,12 +126,12 @@ def can_fit(content: str, along: int, shape: Shape, *, sizes: Sizes) -> bool:
     It looks at the axis along which blocks follow each other, is quick, and says no only where `solved` does for all
     other sizes.
     """
-    laid = _laid(content, along)
-    if any(len(axes) != len(shape) for axes in laid.blocks):
+    every, following = _laid(content, along)
+    if any(len(axes) != len(shape) for axes in every):
         return False
     total, lacking = 0, set()
     try:
-        for group in laid.counted:
+        for group in following:
             size, unknown = 1, []
             for word in group:
                 if (found := sizes.find(word)) is None:
@@ -154,21 +153,13 @@ SAME = {"value_dim": "head_dim"}
 """{axis: the axis that it is as long as, if it is not known}"""
 
 
-class _BlockAxes(NamedTuple):
-    """What a pattern says of the shape of its tensor."""
-
-    blocks: tuple[tuple[tuple[str, ...], ...], ...]
-    """The axes of each block."""
-    counted: tuple[tuple[str, ...], ...]
-    """The axes whose product is the length of each block, where blocks follow each other."""
-
-
 @lru_cache(maxsize=KEPT)
-def _laid(content: str, along: int) -> _BlockAxes:
+def _laid(content: str, along: int) -> tuple[tuple[tuple[tuple[str, ...], ...], ...], tuple[tuple[str, ...], ...]]:
+    """The axes of each block, and those whose product is the length of each block, where blocks follow each other."""
     items = parse(content, WORDS)
     every = tuple(block.axes for block in blocks(items))
     known = all(along < len(axes) for axes in every)
-    return _BlockAxes(every, tuple(counted(items, along)) if known else ())
+    return every, tuple(counted(items, along)) if known else ()
 
 
 def _lacking(counted: Iterable[tuple[str, ...]], sizes: Sizes) -> list[str]:
@@ -233,14 +224,14 @@ def _as_many(content: str) -> tuple[tuple[str, str], ...]:
 
 def part_shape(axes: str, sizes: Sizes) -> Shape:
     """The shape of a part with these axes; UnknownSize if a size is lacking."""
-    return tuple(prod(sizes.of(word) for word in group) for group in groups(axes))
+    return tuple(prod(map(sizes.of, group)) for group in groups(axes))
 
 
 def shape_of(name: str, content: str, along: int, sizes: Sizes) -> Shape:
     """The shape of the tensor that a pattern describes; LayoutError if its blocks do not fit together."""
     items = parse(content, WORDS)
     shapes = {
-        (tuple(prod(sizes.of(word) for word in group) for axis, group in enumerate(block.axes) if axis != along))
+        tuple(prod(map(sizes.of, group)) for axis, group in enumerate(block.axes) if axis != along)
         for block in blocks(items)
     }
     if len(shapes) > 1:

@@ -136,18 +136,17 @@ def check(shapes: Shapes, config: Mapping[str, Any]) -> None:
 
 def refuse(found: Iterable[Contradiction], holders: Mapping[str, Stored] | None = None) -> NoReturn:
     """Raises the LayoutError that lists contradictions; `holders` are the tensors of the file for each part."""
-    lines = [str(one if holders is None else _held(one, holders[one.name])) for one in found]
+    lines = []
+    for one in found:
+        holder = holders[one.name] if holders is not None else None
+        if holder is not None and holder.name != one.name:  # under the name that the file has
+            is_same = holder.shape == one.shape
+            one = one._replace(name=holder.name) if is_same else one._replace(holder=holder.name)
+        lines.append(str(one))
     raise LayoutError(
         listed(f"{plural(len(lines), 'shape contradicts', 'shapes contradict')} config.json:", lines),
         hint="config.json is of another model, or the tensors are; correct the one that is wrong",
     )
-
-
-def _held(one: Contradiction, holder: Stored) -> Contradiction:
-    """The same under the name that the file has."""
-    if holder.name == one.name:
-        return one
-    return one._replace(name=holder.name) if holder.shape == one.shape else one._replace(holder=holder.name)
 
 
 def contradictions(shapes: Shapes, config: Mapping[str, Any]) -> list[Contradiction]:
@@ -263,3 +262,46 @@ def _attention(facts: Facts) -> Iterator[tuple[str, dict[int, str]]]:
     if {"heads", "value_dim"} <= facts.sizes.keys():
         length = facts.sizes["heads"] * facts.sizes["value_dim"]
         yield "o", {length: f"heads x value_dim = {facts.sizes['heads']} x {facts.sizes['value_dim']}, by config.json"}
+
+
+# --- The rows of embeddings and output heads against `vocab_size` of config.json -------------------------------------
+#
+# They are equal in every program that reads the model: `from_pretrained` refuses another number, and vLLM asserts it
+# where it loads an original file (vLLM 0.33 layers/vocab_parallel_embedding.py, `weight_loader`).  vLLM and Megatron
+# pad the rows that they hold in memory; a file of theirs with padded rows is read if `vocab_size` is the padded number,
+# or after its rows are cut, and the error says so.  A test runs the rule over every class of transformers 5.23.
+
+
+EMBEDDINGS = re.compile(
+    r"(?:.*\.)?(embed_tokens|word_embeddings|wte|embed_in|tok_embeddings|tokens_embed|shared|lm_head|embed_out)\.weight"
+)
+"""Names that mean a row for each token in every model type that has them, but for these."""
+OTHER_ROWS = (
+    "csm", "csm_depth_decoder_model", "esm", "imagegpt", "kyutai_speech_to_text", "mllama_text_model", "molmo2",
+    "molmo2_text", "moshi",
+)  # fmt: skip
+"""Model types with other numbers of rows (transformers 5.23: codebooks; mllama 8 more; molmo2 additional_vocab_size;
+imagegpt a head without the first token; esm a head of residues)."""
+
+UNPADDED = ("inkling2_text", "inkling2_loop_text")
+"""Model types whose head lacks the padded rows, which their embedding has (transformers 5.24,
+inkling2/modeling_inkling2.py 1458)."""
+
+
+def row_contradictions(shapes: Shapes, config: Mapping[str, Any]) -> Iterator[Contradiction]:
+    """Embeddings and heads with another number of rows than the config of their tower says."""
+    for name, shape in shapes.items():
+        if len(shape) != 2 or not EMBEDDINGS.fullmatch(name):
+            continue
+        tower = tower_of(name, config)
+        if tower is None:
+            continue
+        model_type, inner = config_of(config, tower)
+        size = inner.get("vocab_size")
+        if type(size) is not int or not is_known(model_type) or model_type in OTHER_ROWS or size == shape[0]:
+            continue
+        if model_type in UNPADDED and name.endswith("lm_head.weight") and shape[0] == inner.get("unpadded_vocab_size"):
+            continue
+        where = f"config.json: {f'{tower}.' if inner is not config else ''}vocab_size"
+        padded = "; if the file is padded, cut the rows that are no token's" if shape[0] > size else ""
+        yield Contradiction(name, shape, 0, f"{size} ({where}) along axis 0{padded}")

@@ -13,7 +13,7 @@ from paramtool.cli import _completion
 from paramtool.cli.convert import command as convert
 from paramtool.cli.fuse import command as fuse
 from paramtool.dialects import listing
-from paramtool.parts import proofs
+from paramtool.parts import layout
 from paramtool.parts.layout import all_part_layouts
 from tests.hostile.command import quick
 
@@ -62,7 +62,7 @@ def test_a_layout_of_parts_says_what_was_run_of_it(tmp_path: Path) -> None:
 
 def test_proofs_are_of_layouts_that_there_are() -> None:
     """`proofs.json` is written by a script, and its names are those of the tables."""
-    with open(Path(proofs.__file__).with_name(proofs.FILE), encoding="utf-8") as file:
+    with open(Path(layout.__file__).with_name(layout.FILE), encoding="utf-8") as file:
         written = json.load(file)
     assert written.keys() <= {one.name for one in all_part_layouts()} and len(written) > 10
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.dialects import recognised, why_none
-from paramtool.dialects.transformers import dialects, read, write
+from paramtool.dialects import opened, recognised, why_none
+from paramtool.dialects.recognition import told
+from paramtool.dialects.transformers import read, write
 from paramtool.errors import LayoutError
 from paramtool.parts.facts import NONE
 from paramtool.parts.pieces import joined
@@ -190,8 +191,8 @@ def test_two_blocks_that_are_one_layer() -> None:
         "model.layers.1.mlp.gate_proj.weight", "model.layers.1.lambda_2",
     }  # fmt: skip
     there_and_back(four, DORY)
-    assert dialects(four, DORY) == ("transformers-4",)
-    assert dialects(shapes_of(write(four, DORY)), DORY) == ("transformers-5",)
+    assert told(four, DORY).dialects == ("transformers-4",)
+    assert told(shapes_of(write(four, DORY)), DORY).dialects == ("transformers-5",)
 
 
 def test_rows_of_four_queries_of_a_layer() -> None:
@@ -279,10 +280,10 @@ def test_files_that_are_not_whole(four: Shapes, said: str) -> None:
 def test_half_converted() -> None:
     four, five = mixtral(), shapes_of(write(mixtral(), MIXTRAL))
     mixed = without(four, "layers.1") | without(five, "layers.0")
-    assert dialects(four, MIXTRAL) == ("transformers-4",)
-    assert dialects(five, MIXTRAL) == ("transformers-5",)
-    assert dialects(mixed, MIXTRAL) == ()
-    assert dialects(["model.norm.weight"], MIXTRAL) == ("transformers-4", "transformers-5")
+    assert told(four, MIXTRAL).dialects == ("transformers-4",)
+    assert told(five, MIXTRAL).dialects == ("transformers-5",)
+    assert told(mixed, MIXTRAL).dialects == ()
+    assert told(["model.norm.weight"], MIXTRAL).dialects == ("transformers-4", "transformers-5")
     for convert in (read, write):
         with pytest.raises(LayoutError, match=r"not of the dialect(?s:.)*layers"):
             convert(mixed, MIXTRAL)
@@ -328,7 +329,7 @@ def test_why_names_are_of_no_dialect() -> None:
     ],
 )  # fmt: skip
 def test_names_of_the_model_that_a_rule_would_change(name: str, config: dict[str, Any]) -> None:
-    assert "transformers-5" in dialects([name], config)
+    assert "transformers-5" in told([name], config).dialects
 
 
 def test_names_that_another_program_has_too() -> None:
@@ -365,8 +366,9 @@ def test_configs_that_name_no_model(config: dict[str, Any], said: str) -> None:
 
 
 def test_the_hub_is_what_it_is() -> None:
-    for convert in (read, write):
-        stored = convert(mixtral(), {}, "transformers-4")
+    hub = opened("transformers-4", {}, lambda name: NONE)
+    for convert in (hub.read, hub.write):
+        stored = convert(mixtral())
         assert shapes_of(stored) == mixtral()
         assert all(list(joined(one.pieces, one.pieces)) for one in stored)
 

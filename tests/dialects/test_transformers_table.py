@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from paramtool.dialects import facts, scopes
+from paramtool.dialects import chains, scopes
 from paramtool.dialects.renaming import Renaming
 from tests.dialects.asking_transformers import disagreements, small
 
@@ -101,12 +101,12 @@ def test_every_rule_of_the_table_can_be_used() -> None:
 
 
 def test_every_join_has_sizes() -> None:
-    """A join whose parts could be of any size is in paramtool/dialects/facts.py by hand."""
+    """A join whose parts could be of any size is in paramtool/dialects/chains.py by hand."""
     unknown = {
         (key, rule.sources, rule.targets)
         for key in scopes.table()["rules"]
         for rule in scopes.under(key) or ()
-        if not facts.is_known(rule)
+        if not chains.is_known(rule)
     }
     assert not unknown
 

@@ -18,8 +18,7 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from paramtool.errors import LayoutError
-from paramtool.parts.config_facts import VERSION, from_config, tower_of
-from paramtool.parts.known_model import KnownModel
+from paramtool.parts.config_facts import VERSION, KnownModel, from_config, tower_of
 from tests.oracles.attention_sizes import CHANGES, Observed, built, observations, saved
 from tests.oracles.zoo_models import architectures
 

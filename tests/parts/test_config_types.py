@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paramtool.errors import LayoutError
-from paramtool.parts import config_types, vocabulary
+from paramtool.parts import config_types, widths
 
 RIGHT: tuple[dict[str, Any], ...] = (
     {"model_type": "llama", "num_key_value_heads": None, "num_attention_heads": 4, "architectures": ["A"]},
@@ -53,7 +53,7 @@ def test_all_settings_are_named_at_once() -> None:
 
 
 def rows(count: int, name: str = "model.embed_tokens.weight", **config: Any) -> list[str]:
-    return [str(one) for one in vocabulary.contradictions({name: (count, 4)}, {"model_type": "llama", **config})]
+    return [str(one) for one in widths.row_contradictions({name: (count, 4)}, {"model_type": "llama", **config})]
 
 
 def test_rows_of_embeddings() -> None:
@@ -67,5 +67,5 @@ def test_rows_of_embeddings() -> None:
 def test_rows_of_a_tower() -> None:
     config = {"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 8}}
     shapes = {"language_model.model.embed_tokens.weight": (7, 4)}
-    (line,) = vocabulary.contradictions(shapes, config)
+    (line,) = widths.row_contradictions(shapes, config)
     assert line.expected.startswith("8 (config.json: text_config.vocab_size)")

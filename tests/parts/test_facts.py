@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError, UsageError
 from paramtool.parts import facts as module
-from paramtool.parts.facts import KINDS, NONE, SYNONYMS, WORDS, Facts, contradiction, facts, from_spec, merged
+from paramtool.parts.facts import KINDS, NONE, SYNONYMS, WORDS, Facts, facts, from_spec, merged
 from paramtool.parts.layout import all_part_layouts
 
 
@@ -141,15 +141,6 @@ def test_each_kind_has_the_words_of_its_layouts() -> None:
         assert set(layout.facts()) <= {*KINDS[layout.group]}, layout.name
 
 
-def test_a_contradiction_with_shapes_is_told() -> None:
-    known = facts({"heads": 32, "kv_heads": 8, "head_dim": 128}, "config.json")
-    expected = {"q_proj.weight": "heads head_dim", "k_proj.weight": "kv_heads head_dim", "w": "experts"}
-    assert contradiction(known, {"q_proj.weight": 4096, "k_proj.weight": 1024, "w": 5, "other": 3}, expected) == ""
-    told = contradiction(known, {"q_proj.weight": 4096, "k_proj.weight": 4096}, expected)
-    assert told == "k_proj.weight has 4096 rows; kv_heads x head_dim = 8 x 128 = 1024 (config.json)"
-
-
 def test_nothing_said_is_nothing() -> None:
     assert not NONE
     assert not merged()
-    assert facts({}, "x").lacks(["heads"]) == ["heads"]

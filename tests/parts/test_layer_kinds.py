@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from paramtool.errors import LayoutError
+from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.families import of_family
-from paramtool.parts.known_model import KnownModel
 from paramtool.parts.layer_kinds import kind
 from tests.hostile.command import command
 
@@ -81,10 +81,10 @@ def test_chunks_are_those_of_the_model_in_every_layer() -> None:
     config = {**HUB, "attention_projection_layout": "fused_qkv", "quantization_config": quantised}
     for layer in range(3):
         assert KnownModel(config).facts(f"model.layers.{layer}.self_attn.qkv_proj").sizes["chunks"] == 2
-    assert of_family("mimo_v2_flash", config).layouts["qkv_proj"] == ("qkv-per-chunk",)
-    assert of_family("mimo_v2_flash", config).layouts["experts"] == ("experts",)
+    assert of_family("mimo_v2_flash", config)["qkv_proj"] == ("qkv-per-chunk",)
+    assert of_family("mimo_v2_flash", config)["experts"] == ("experts",)
     plain = {key: value for key, value in config.items() if key != "quantization_config"}
-    assert of_family("mimo_v2_flash", plain).layouts["qkv_proj"] == ("qkv",)
+    assert of_family("mimo_v2_flash", plain)["qkv_proj"] == ("qkv",)
 
 
 def model(where: Path, config: dict[str, Any], chunks: int = 0) -> dict[str, np.ndarray[Any, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paramtool.errors import LayoutError
-from paramtool.parts.known_model import KnownModel
+from paramtool.parts.config_facts import KnownModel
 from paramtool.passes.parts.dialect_change import dialect_change, dialect_of
 
 HUB, MEMORY = "transformers-4", "transformers-5"

@@ -6,7 +6,7 @@ import pytest
 
 from paramtool.errors import LayoutError
 from paramtool.model.parts import FusedTensor, PartsRecord
-from paramtool.parts.known_model import KnownModel
+from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.pieces import whole
 from paramtool.passes.parts.recorded import put_together, with_parts
 

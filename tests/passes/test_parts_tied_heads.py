@@ -8,7 +8,7 @@ import pytest
 
 from paramtool import dialects
 from paramtool.errors import LayoutError
-from paramtool.parts.known_model import KnownModel
+from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.pieces import whole
 from paramtool.passes.parts import dialect_change
 from tests.attention import HEAD_DIM, HEADS, LLAMA

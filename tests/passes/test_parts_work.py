@@ -10,7 +10,7 @@ from paramtool.guessing.sets import by_shapes
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.plan import check
 from paramtool.model.storage import Ranges, SourceFile
-from paramtool.parts.known_model import KnownModel
+from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.layout import find_part_layout, group
 from paramtool.passes.parts import find, fuse
 from paramtool.passes.parts.dialect_change import dialect_change, dialect_of

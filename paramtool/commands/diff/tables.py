@@ -56,7 +56,7 @@ def of_dialects(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
 
 def facts_of(checkpoint: Checkpoint) -> FactsOf | None:
     """What the config.json beside a checkpoint says of the module of a name; None if there is no config.json."""
-    from paramtool.parts.known_model import KnownModel
+    from paramtool.parts.config_facts import KnownModel
 
     config = config_beside(checkpoint.path)
     if not config:
@@ -76,7 +76,7 @@ def _readings(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Iterator[tup
     """(dialect, what the tensors of a file hold as pieces of the hub's tensors), for each dialect that it can be of."""
     from paramtool import dialects
     from paramtool.commands._parts_source import dialects_of, parts_source
-    from paramtool.parts.known_model import KnownModel
+    from paramtool.parts.config_facts import KnownModel
     from paramtool.passes.parts import following
     from paramtool.passes.parts.dialect_change import views_of
     from paramtool.passes.parts.recorded import put_together, with_parts

@@ -363,8 +363,8 @@ def _joints(found: Inspection, group: SeenGroup) -> list[Joint]:
     """The fused weights of the first module; none where a fact is missing."""
     from paramtool.commands._parts_source import config_beside, shapes_of
     from paramtool.commands.unfuse_seen import unfused
+    from paramtool.parts.config_facts import KnownModel
     from paramtool.parts.facts import NONE
-    from paramtool.parts.known_model import KnownModel
     from paramtool.passes.parts.fuse import KnownParts
 
     with suppress(ParamtoolError):

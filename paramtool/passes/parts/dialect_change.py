@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import add
 from typing import Any, NamedTuple
 
 from paramtool import dialects
@@ -19,12 +18,11 @@ from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import WORDS
 from paramtool.model.view import Shapes
-from paramtool.parts import vocabulary, widths
-from paramtool.parts.config_facts import SIDES, config_of, is_known, tower_of
+from paramtool.parts import widths
+from paramtool.parts.config_facts import SIDES, KnownModel, config_of, is_known, tower_of
 from paramtool.parts.config_types import LAYERS, OF_SIDE
-from paramtool.parts.known_model import KnownModel
 from paramtool.parts.layout import find_part_layout
-from paramtool.parts.pieces import Digits, Stored, whole
+from paramtool.parts.pieces import Digits, Stored, part_shapes, whole
 from paramtool.passes.parts import consistency, following
 from paramtool.passes.parts import order as first_order
 from paramtool.passes.parts.fuse import Joint
@@ -69,12 +67,12 @@ def dialect_change(
     found = following.told_apart(shapes, model.packing)
     consistency.check(found.weights, model.config)
     held = as_one(read, read.read(found.weights), model.config, added)
-    hub = _hub(held)
+    hub = part_shapes(held)
     # LayoutError if shapes contradict the config, by the names that the file has
     scaled = {one.weight for one in found.beside} - found.packed
     holders = {part: one for one in held if one.name not in scaled for part in one.parts}
     plain = {name: shape for name, shape in hub.items() if name in holders}
-    if lines := [*widths.contradictions(plain, model.config), *vocabulary.contradictions(plain, model.config)]:
+    if lines := [*widths.contradictions(plain, model.config), *widths.row_contradictions(plain, model.config)]:
         widths.refuse(lines, holders)
     consistency.check_biases(found.weights, {one.weight for one in found.beside} | found.packed)
     unsure = check(hub, model.config)
@@ -120,18 +118,6 @@ def refuse_left(left: Mapping[str, str], parts: Iterable[str]) -> None:
         )
 
 
-def _hub(held: Iterable[Stored]) -> dict[str, tuple[int, ...]]:
-    """{tensor of transformers 4: its shape}, from the pieces of all tensors."""
-    found: dict[str, tuple[int, ...]] = {}
-    for tensor in held:
-        for part, start, shape in tensor.boxes:
-            ends = tuple(map(add, start, shape))
-            known = found.setdefault(part, ends)
-            if known is not ends:
-                found[part] = tuple(map(max, known, ends))
-    return found
-
-
 def views_of(checkpoint: Checkpoint) -> frozenset[str]:
     """The names that are views of other tensors, as `--keep-names` leaves them."""
     return frozenset(name for name, entry in checkpoint.entries.items() if entry.link is not None and entry.link.owner)
@@ -159,7 +145,7 @@ def dialects_fitting(shapes: Shapes, model: KnownModel) -> tuple[list[str], list
     if len(found) < 2:
         return found, []
     held = {name: dialects.opened(name, config, model.facts).read(shapes) for name in found}
-    fitting = [name for name, tensors in held.items() if not widths.contradictions(_hub(tensors), config)]
+    fitting = [name for name, tensors in held.items() if not widths.contradictions(part_shapes(tensors), config)]
     found = fitting or found
     # The tensors that do not hold the same in all readings of a file
     readings = [held[name] for name in found]

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from paramtool.errors import LayoutError, plural
 from paramtool.grouping import grouped
 from paramtool.layouts.pattern import Repeated, parse
-from paramtool.model.view import Shapes
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts import patterns
 from paramtool.parts.blocks import Image
-from paramtool.parts.companions import VLLM, follow
-from paramtool.parts.followers import Followers
+from paramtool.parts.companions import VLLM, Followers, follow
 from paramtool.parts.packing import MXFP4, Packing
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.schemes import BASE, PAIR, SHOWN, is_companion, logical, with_method
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 def elements(group: ApartGroup, suffix: str, shapes: Shapes, packing: Packing) -> Callable[[str], tuple[int, ...]]:
     """{companion of a part, of this suffix: the [outputs, inputs] of the part's weight}."""
-    modules: dict[str, dict[str, tuple[int, ...]]] = {}
+    modules: dict[str, dict[str, Shape]] = {}
     for member in group.members:
         for names in member.tensors.values():
             for name in names:
@@ -103,7 +102,7 @@ class Companion(NamedTuple):
 class ToldApart(NamedTuple):
     """The tensors of a file, with companions told from weights."""
 
-    weights: dict[str, tuple[int, ...]]
+    weights: dict[str, Shape]
     """Everything that is no companion, and the weights that the file has only packed, in the shape that they had."""
     packed: frozenset[str]
     """The latter."""
@@ -134,7 +133,7 @@ def told_apart(shapes: Shapes, packing: Packing) -> ToldApart:
     return ToldApart(weights, frozenset(packed), tuple(kept))
 
 
-def _before_packing(inner: Shapes, packing: Packing) -> tuple[int, ...] | None:
+def _before_packing(inner: Shapes, packing: Packing) -> Shape | None:
     """The shape of a weight that the file has only packed, or of which it has only low-rank factors."""
     blocks = inner.get("blocks", ())
     if len(blocks) == 4 and "scales" in inner:  # a stack: see `parts.companions`

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from paramtool.errors import LayoutError, plural
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.parts import FusedTensor
-from paramtool.model.view import Shape, Shapes
+from paramtool.model.view import Shapes
 from paramtool.parts import patterns, rows, solving
+from paramtool.parts.companions import factors
 from paramtool.parts.layout import FusedRow, PartLayout, group
-from paramtool.parts.low_rank import factors
 from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes, UnknownSize
@@ -292,7 +292,7 @@ def restored(
     return frozenset(taken), tuple(new)
 
 
-def parts_as_they_are(joints: Iterable[Joint], shapes: Mapping[str, Shape]) -> list[Stored]:
+def parts_as_they_are(joints: Iterable[Joint], shapes: Shapes) -> list[Stored]:
     """The parts as the source has them; LayoutError if a record says another shape."""
     found = parts_of(joints)
     for one in found:

@@ -148,7 +148,7 @@ def _family(group: SeenGroup, known: KnownOfFile) -> tuple[tuple[str, ...], str]
         return (), ""
     model_type, config = config_of(known.config, tower)
     key = families.EXPERTS if group.kind == "experts" else group.names[0]
-    layouts = families.of_family(model_type, config).of(group.first, key)
+    layouts = families.named(families.of_family(model_type, config), group.first, key)
     if group.kind == "experts" and (group.names == FLAT) != (layouts == ("experts-flat",)):
         return (), model_type
     if group.kind == "experts" and group.names not in (STACKS[0], FLAT, LAYER_STACKS):

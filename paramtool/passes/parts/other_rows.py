@@ -18,7 +18,7 @@ from paramtool.errors import LayoutError, PlanError, UsageError
 from paramtool.grouping import omit
 from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.model.view import Shape, Shapes
-from paramtool.parts.known_model import KnownModel
+from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Stored, whole
 from paramtool.passes.parts import following

@@ -15,9 +15,8 @@ from paramtool.grouping import omit
 from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.model.view import Shape, Shapes
 from paramtool.parts.blocks import merged
-from paramtool.parts.config_facts import config_of, tower_of
-from paramtool.parts.families import EXPERTS, of_family
-from paramtool.parts.known_model import KnownModel
+from paramtool.parts.config_facts import KnownModel, config_of, tower_of
+from paramtool.parts.families import EXPERTS, named, of_family
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Stored, whole
 from paramtool.passes.parts.fuse import Joint, recorded
@@ -102,8 +101,8 @@ def family_layouts(name: str, model: KnownModel) -> tuple[str, ...]:
     module, _, last = name.rpartition(".")
     is_layer = last in ("weight", "bias")
     if not is_layer and module.endswith("experts"):
-        return found.of("", EXPERTS)
-    return found.of(*module.rpartition(".")[::2]) if is_layer else found.of(module, last)
+        return named(found, "", EXPERTS)
+    return named(found, *module.rpartition(".")[::2]) if is_layer else named(found, module, last)
 
 
 def _agrees(one: FusedTensor, dialect: str, shapes: Shapes, model: KnownModel) -> bool:

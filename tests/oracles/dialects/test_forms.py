@@ -163,7 +163,7 @@ def test_any_difference_is_wrong(change: str) -> None:
 @pytest.mark.parametrize("name, experts", [("Mixtral", "num_local_experts"), ("DeepseekV3", "n_routed_experts")])
 def test_quantised_experts_have_the_names_of_transformers(name: str, experts: str) -> None:
     """Names and shapes of a model with weights of 8 bits, as transformers itself replaces its modules."""
-    from paramtool.parts.known_model import KnownModel
+    from paramtool.parts.config_facts import KnownModel
     from paramtool.passes.parts.dialect_change import dialect_change
 
     sizes = {"hidden_size": 256, "intermediate_size": 384, "moe_intermediate_size": 384, "num_hidden_layers": 1,
