@@ -247,7 +247,14 @@ def or_of(*others: Callable[[], object]) -> Iterator[None]:
 
 
 def internal(error: Exception) -> ParamtoolError:
-    """The error of a command, or of one of its files, for a defect of ours."""
+    """The error of one of several files, which hides no other: what it is, or an internal one for a defect of ours.
+
+    PARAMTOOL_DEBUG raises it.
+    """
+    if isinstance(error, ParamtoolError):
+        return error
+    if os.environ.get("PARAMTOOL_DEBUG"):
+        raise error
     made = ParamtoolError(
         f"internal error: {type(error).__name__}: {error}",
         hint="this is a defect of paramtool; PARAMTOOL_DEBUG=1 shows where. Please report it",

@@ -14,7 +14,7 @@ from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
-from paramtool.errors import ParamtoolError, UsageError, or_of, refuse_string
+from paramtool.errors import UsageError, internal, or_of, refuse_string
 from paramtool.formats.judging import judging
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
@@ -107,11 +107,11 @@ def variants(
     for one in against:
         try:
             judged.append(judged_by(one))
-        except ParamtoolError as error:
+        except Exception as error:
             if len(against) == 1:
                 raise
             label = one.against if isinstance(one, Asked) else os.fspath(one)
-            judged.append((Variant(0, against=label, error=error), whole, ()))
+            judged.append((Variant(0, against=label, error=internal(error)), whole, ()))
     total = sum(view.nbytes for _, _, questions in judged for question in questions for view in question.found)
     found = []
     with progress("compare", total) as advance:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from paramtool.errors import plural
 from paramtool.findings.report import ORDER, CheckReport, kind, one_line
 from paramtool.model.finding import FileLine, Finding
+from paramtool.model.rule_ids import LOWERED
 from paramtool.model.severity import ERROR, NOTE, WARNING
 
 MOST = 10
@@ -29,8 +30,12 @@ def lines(report: CheckReport) -> Iterator[str]:
     counted.
     """
     errors = [_command("error", report.place(path), "not checked", text) for path, text in report.errors.items()]
+    lowered = [annotation(one) for one in report.findings if one.id == LOWERED.id]
+    yield from lowered[:MOST]
     for severity in ORDER:
-        found = [one for one in report.findings if one.severity == severity and not one.allowed]
+        found = [
+            one for one in report.findings if one.severity == severity and not one.allowed and one.id != LOWERED.id
+        ]
         made = errors if severity == ERROR else []
         # Commands that are made already and those of findings, as many as are shown.
         command = COMMANDS[severity]

@@ -20,7 +20,11 @@ GENERAL = "configuration"
 
 def lines(report: CheckReport) -> Iterator[str]:
     """The lines of the document."""
-    of: dict[str, dict[str, list[Finding]]] = {path: {} for path in (*report.paths, *report.errors)}
+    of: dict[str, dict[str, list[Finding]]] = {}
+    for finding in report.findings:  # those of a configuration come first
+        if not finding.path:
+            of.setdefault("", {})
+    of |= {path: {} for path in (*report.paths, *report.errors)}
     for finding in report.findings:
         of.setdefault(finding.path, {}).setdefault(kind(finding), []).append(finding)
     suites = [_JunitSuite(path, rules, report.errors.get(path)) for path, rules in of.items()]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from paramtool.errors import plural
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.finding import FileLine, Finding
+from paramtool.model.rule_ids import LOWERED
 from paramtool.model.severity import ERROR, NOTE, WARNING
 
 ORDER = (ERROR, WARNING, NOTE)
@@ -35,8 +36,13 @@ class CheckReport:
 
     @property
     def failing_first(self) -> list[Finding]:
-        """The findings by how much they matter, those that are allowed last; otherwise in their order."""
-        return sorted(self.findings, key=lambda one: (bool(one.allowed), ORDER.index(one.severity)))
+        """The findings by how much they matter, those that are allowed last; otherwise in their order.
+
+        What lets others pass comes before them.
+        """
+        return sorted(
+            self.findings, key=lambda one: (one.id != LOWERED.id, bool(one.allowed), ORDER.index(one.severity))
+        )
 
     @property
     def summary(self) -> str:

@@ -19,11 +19,13 @@ from paramtool.formats.files import is_folder, open_source, read_bytes, unreadab
 from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.zip import directory as zip_directory
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, judged_files
 from paramtool.model.objects import tensor_names
+from paramtool.model.storage import ByteRange, Encoded
 
 if TYPE_CHECKING:
     from paramtool.formats.folder.below import FolderReading
+    from paramtool.formats.scan import Scanned
 
 
 def read(
@@ -316,16 +318,34 @@ def _is_twofold(path: str, ran: bool) -> bool:
 
 def _with_hidden(found: Checkpoint, paths: list[str], ran: bool) -> Checkpoint:
     """With the names that programs find in its files which open them by their first bytes, or by their last."""
-    for path in (path for path in paths if _is_twofold(path, ran)):
-        from paramtool.formats import policy, scan
+    for path, scanned in _scanned(found, paths, ran):
+        from paramtool.formats import policy
 
-        scanned = scan.scan_file(path)
         note = (
             f"{os.path.basename(path)!r} may be a pickle or an archive, too, and is not scanned to its end for pickles"
         )
         notes = found.notes if scanned.ended else (*found.notes, note)
         found = replace(found, unknown=policy.merged((*found.unknown, *scanned.unknown)), notes=notes)
     return found
+
+
+def _scanned(found: Checkpoint, paths: list[str], ran: bool) -> Iterator[tuple[str, Scanned]]:
+    """Files as a program reads them that takes them for something else; of files of data what no tensor claims, too."""
+    for path in paths:
+        if _is_twofold(path, ran):
+            from paramtool.formats import scan
+
+            yield path, scan.scan_file(path)
+    for path in paths if len(judged := judged_files(found)) < len(found.files) else ():
+        if path not in judged:
+            from paramtool.formats import scan
+
+            backings = (storage.backing for storage in found.storages.values())
+            places = [one.source if isinstance(one, Encoded) else one for one in backings]
+            ranges = [(one.start, one.stop) for one in places if isinstance(one, ByteRange) and one.file == path]
+            file, source = open_source(path)
+            with file:
+                yield path, scan.scan_parts(file, source, scan.unclaimed(source.nbytes, ranges))
 
 
 def _foreign(path: str, head: bytes, nbytes: int) -> FormatError:

@@ -47,6 +47,8 @@ MAX_EXPANDED_NBYTES = 64 << 20
 MAX_MEMBER_NBYTES = 512 << 20
 MAX_WALKED_NBYTES = 1 << 30
 """How far a damaged archive is searched for members; torch writes its pickle at the front."""
+MAX_PADDING_NBYTES = 64 << 10
+"""The most zeros before what stands between tensors: those of an alignment."""
 MAX_DEPTH = 6
 """The deepest nesting of archives in archives and pickles in pickles."""
 NAME = re.compile(r"[\w.<>]{1,400}")
@@ -143,11 +145,29 @@ def scan_bytes(data: Buffer) -> Scanned:
 
 
 def scan_parts(file: BinaryIO, source: SourceFile, places: Iterable[tuple[int, int]]) -> Scanned:
-    """Scan some ranges of a file, each as if it were one, with one budget."""
+    """Scan some ranges of a file with one budget, each as if it were one, without the zeros that it begins with."""
     work = ScanBudget.of(source.nbytes)
     whole = Contents(file, source.nbytes)
-    found = [one for place in places for one in _scanned(whole.part(*place), MAX_DEPTH, work).unknown]
+    found: list[Unknown] = []
+    for start, stop in places:
+        padded = whole[start : min(stop, start + MAX_PADDING_NBYTES)]
+        rest = len(padded.lstrip(b"\0"))
+        work.ended &= rest > 0 or len(padded) < MAX_PADDING_NBYTES
+        found += _scanned(whole.part(start + len(padded) - rest, stop), MAX_DEPTH, work).unknown if rest else ()
     return Scanned(policy.merged(found), False, work.ended)
+
+
+def unclaimed(nbytes: int, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The bytes of a file that no tensor claims, of which its reader says nothing.
+
+    >>> [*unclaimed(9, [(6, 8), (1, 3), (2, 4)])]
+    [(0, 1), (4, 6), (8, 9)]
+    """
+    at = 0
+    for start, stop in (*sorted(ranges), (nbytes, nbytes)):
+        if at < start:
+            yield at, start
+        at = max(at, stop)
 
 
 def scan_members(file: BinaryIO, source: SourceFile, members: Iterable[zip_directory.Member]) -> Scanned:

@@ -352,7 +352,7 @@ class Checkpoint(Displayed):
 
 def judged_files(checkpoint: Checkpoint) -> list[str]:
     """The files whose pickles `unknown` is about: to ONNX and TensorFlow, other files are only bytes."""
-    only_first = checkpoint.format in ("onnx", "tensorflow")
+    only_first = checkpoint.format.startswith(("onnx", "tensorflow"))
     return [file.path for file in checkpoint.files[: 1 if only_first else None]]
 
 

@@ -22,6 +22,10 @@ class RuleId:
     """What it finds, in a phrase."""
 
 
+LOWERED = RuleId(
+    "PT504", "lowered", WARNING, "a configuration that was found, and may be a stranger's, lets unsafe files pass"
+)
+"""What every form says first, whatever a configuration makes of it."""
 RULE_IDS = (
     RuleId("PT101", "tie-lost", ERROR, "names that shared memory when the lock was made do not share it any more"),
     RuleId("PT102", "tie-gained", ERROR, "names share memory that did not when the lock was made"),
@@ -54,6 +58,7 @@ RULE_IDS = (
     RuleId("PT501", "expired", WARNING, "an exception of the configuration has expired"),
     RuleId("PT502", "unmatched", WARNING, "a pattern of the configuration matches no checkpoint, or no tensor"),
     RuleId("PT503", "unused-exception", WARNING, "no finding needs an exception of the configuration"),
+    LOWERED,
 )
 """Every kind, by its id."""
 BY_NAME = {one.name: one for one in RULE_IDS}

@@ -79,10 +79,10 @@ def nested(depth: int) -> bytes:
     return build(held)
 
 
-def external(*pairs: tuple[str, str]) -> bytes:
+def external(*pairs: tuple[str, str], name: bytes = b"w") -> bytes:
     """A tensor in another file."""
     entries = b"".join(block(13, block(1, key.encode()) + block(2, value.encode())) for key, value in pairs)
-    return tensor(entries, number(14, 1))
+    return tensor(entries, number(14, 1), name=name)
 
 
 def beside(*pairs: tuple[str, str]) -> Callable[[Path], Path]:

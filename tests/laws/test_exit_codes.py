@@ -190,3 +190,25 @@ def test_a_defect_of_ours_comes_first(tmp_path: Path, monkeypatch: pytest.Monkey
         folder = tmp_path / name
         folder.mkdir()
         assert ran(folder, name, (clean_folder, unsafe), False, False) == 70, name
+
+
+@pytest.mark.parametrize("line", [
+    ("variants", "x", "--against", "bad.safetensors", "--against", "x"),
+    ("diff", "--find-base", "x", "bad.safetensors", "x"), ("inspect", "bad.safetensors", "x"),
+    ("check", "bad.safetensors", "x"),
+])  # fmt: skip
+def test_a_defect_in_one_of_several_hides_no_other(
+    line: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are reported, the one as an internal error."""
+    from paramtool.formats.safetensors import read
+
+    def failing(path: str) -> None:
+        raise AssertionError("a defect")
+
+    clean(tmp_path / "x")
+    save_file({"w": np.ones(3)}, tmp_path / "bad.safetensors")
+    monkeypatch.setattr(read, "read", failing)
+    found = quick(*line, "--json", cwd=tmp_path)
+    assert "a defect" in found.out and found.out.count('"x"') >= 1, found
+    assert found.code == 70, found

@@ -44,7 +44,7 @@ from paramtool.lockfile.lock import NAME
 from paramtool.model.checkpoint import judged_files
 from paramtool.model.finding import FileLine, Finding
 from paramtool.model.inflating import limiting
-from paramtool.model.rule_ids import BY_ID, BY_NAME
+from paramtool.model.rule_ids import BY_ID, BY_NAME, LOWERED
 from paramtool.model.severity import ERROR, OFF
 
 if TYPE_CHECKING:
@@ -112,12 +112,12 @@ def check(
             raise damaged
         files = (*files, CheckedFile((damaged.place or (os.fspath(lock or said.lock), 0, 0))[0], error=damaged))
     is_whole = not (given or content_only or allow_class or allow_unknown)
-    general = uses.findings([file.path for file in files], day, is_whole=is_whole)
-    notes = (*(_lowered(said) if config is None else ()), *found.notes, *about.notes(files))
-    return Checked(files, locked.path if locked else "", said.path, tuple(general), notes)
+    lowered = _lowered(said) if config is None else ()
+    general = (*lowered, *uses.findings([file.path for file in files], day, is_whole=is_whole))
+    return Checked(files, locked.path if locked else "", said.path, general, (*found.notes, *about.notes(files)))
 
 
-def _lowered(said: Policy) -> Iterator[str]:
+def _lowered(said: Policy) -> Iterator[Finding]:
     """What a configuration that was found, and may be a stranger's, lets pass."""
     places = [
         place
@@ -127,7 +127,8 @@ def _lowered(said: Policy) -> Iterator[str]:
     ]
     places += (one.place for one in said.allowances if one.rule_id == BY_NAME["unsafe"].id)
     for place in filter(None, places):
-        yield f"{place.path}:{place.line}: lets unsafe files pass; --config names a trusted configuration"
+        message = "lets unsafe files pass; --config names a trusted configuration"
+        yield Finding(LOWERED.name, message, id=LOWERED.id, severity=LOWERED.severity, place=place)
 
 
 def _policy(config: Path | None) -> Policy:
@@ -304,9 +305,7 @@ class Checking:
                 error = FormatError(f"{path}: out of {what}", hint="the file may be a bomb")
             except OSError as caught:
                 error = unreadable(os.fsdecode(caught.filename or path), caught)
-            except Exception as caught:  # a defect of ours in one file hides no other
-                if os.environ.get("PARAMTOOL_DEBUG"):
-                    raise
+            except Exception as caught:
                 error = internal(caught)
         if error is not None:
             self.uses.skip(path)

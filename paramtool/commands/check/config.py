@@ -169,6 +169,9 @@ class _PolicyReader:
         try:
             if (path := os.path.normpath(check_name(_name(key), name))) != os.curdir:
                 named_beside(_name(key), path, folders=True, portable=False)
+            folder = os.path.realpath(os.path.dirname(self.path)).rstrip(os.sep) + os.sep
+            if key[-1] == "lock" and not os.path.join(os.path.realpath(folder + path), "").startswith(folder):
+                raise UnsafeError(f"{_name(key)}: is a link out of its folder: {name!r:.200}")
         except FormatError as error:
             raise self.refuse(key, error.message) from None
         except UnsafeError as error:

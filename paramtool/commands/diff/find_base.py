@@ -14,7 +14,7 @@ from paramtool.engine.compare.cast_verdicts import REAL
 from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
-from paramtool.errors import FIRST, ParamtoolError
+from paramtool.errors import FIRST, internal
 from paramtool.formats.judging import judging
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
@@ -117,8 +117,8 @@ def find_base(
             try:
                 other = opened(one, None, progress, allowed).checkpoint
                 found.append(_compared(os.fspath(one), (tuned, other), source, views))
-            except ParamtoolError as error:
-                errors.append(error)
+            except Exception as caught:
+                errors.append(error := internal(caught))
                 why = error.message.removeprefix(f"{os.fspath(one)}: ")
                 found.append(BaseCandidate(os.fspath(one), inf, 0, 0, why, error.exit_code))
             advance(1)

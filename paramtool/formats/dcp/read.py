@@ -139,12 +139,10 @@ class _Pieces:
                     continue
                 self.found[piece] = found
                 self.unknown += found.unknown
-            places = [(piece.start, piece.start + piece.nbytes) for piece in damaged]  # torch unpickles any
-            at = 0
-            for piece in pieces:
-                places += [(at, piece.start)] * (at < piece.start)
-                at = max(at, piece.start + piece.nbytes)
-            scanned = scan.scan_parts(file, source, (*places, (at, source.nbytes)))
+            ranges, opened = (
+                [(piece.start, piece.start + piece.nbytes) for piece in some] for some in (pieces, damaged)
+            )  # torch unpickles any
+            scanned = scan.scan_parts(file, source, (*opened, *scan.unclaimed(source.nbytes, ranges)))
             self.unknown += scanned.unknown
             if not scanned.ended:
                 self.notes.append(f"the bytes of {name!r} beside its parts are not scanned to the end for pickles")

@@ -17,6 +17,7 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 
 import paramtool
+from paramtool.cli.check import FORMS
 from paramtool.errors import FormatError, UsageError
 from tests.cli.test_documents import validate
 from tests.examples import IS_WHOLE
@@ -234,7 +235,7 @@ def test_an_unsafe_file_is_a_finding(at: Path) -> None:
     policy(at, 'severity = {unsafe = "warning"}')
     assert quick("check", "model.pt", cwd=at).code == 0
     policy(at, "unsafe = false")
-    assert paramtool.check(["model.pt"]).findings == ()
+    assert paramtool.check(["model.pt"], config="paramtool.toml").findings == ()
 
 
 LOWERED = {
@@ -252,13 +253,37 @@ def test_a_configuration_that_was_found_lowers_nothing_in_silence(text: str, at:
     """That of a folder that was downloaded may be a stranger's."""
     unsafe(at)
     policy(at, text)
-    said = f"paramtool.toml:{LOWERED[text]}: lets unsafe files pass; --config names a trusted configuration"
-    for form in ("text", "json", "sarif"):
-        ran = quick("check", "model.pt", "--format", form, cwd=at)
-        assert ran.err.splitlines()[0] == f"warning: {said}", ran
-    assert said not in quick("check", "model.pt", "--config", "paramtool.toml", cwd=at).err
+    said, line = "lets unsafe files pass", LOWERED[text]
+    found = paramtool.check(["model.pt"])
+    first = found.findings[0]
+    assert found.general[0] is first and first.message.startswith(said)
+    assert (first.id, first.severity, first.place.line if first.place else 0) == ("PT504", "warning", line)
+    forms = {form: quick("check", "model.pt", "--format", form, cwd=at).out for form in FORMS}
+    assert forms["text"].splitlines()[1].startswith(f"warning  paramtool.toml:{line}  PT504 lowered"), forms
+    assert forms["github"].startswith(f"::warning file=paramtool.toml,line={line}")
+    assert json.loads(forms["sarif"])["runs"][0]["results"][0]["ruleId"] == "PT504"
+    assert json.loads(forms["json"])["general"][0]["message"].startswith(said)
+    assert said in forms["markdown"].split("|---|", 1)[1].splitlines()[1]
+    assert said in forms["junit"].split("</testsuite>")[0]
+    assert said not in quick("check", "model.pt", "--config", "paramtool.toml", cwd=at).out
     policy(at, "no-nan = true")
-    assert "lets unsafe" not in quick("check", "model.pt", cwd=at).err
+    assert said not in quick("check", "model.pt", cwd=at).out
+
+
+def test_a_lock_that_a_found_configuration_names_is_no_link_out(at: Path) -> None:
+    """The first line of what it leads to would be printed."""
+    folder = at / "inner"
+    folder.mkdir()
+    torch.save({"w": torch.ones(2)}, folder / "model.pt")
+    (at / "secret").write_text("a secret\n")
+    (folder / "my.lock").symlink_to("../secret")
+    policy(folder, 'lock = "my.lock"')
+    ran = quick("check", "model.pt", cwd=folder)
+    assert ran.code == 2 and "lock: is a link out of its folder" in ran.err and "a secret" not in ran.err, ran
+    (folder / "my.lock").unlink()
+    assert quick("lock", "model.pt", "-o", "its.lock", cwd=folder).code == 0
+    (folder / "my.lock").symlink_to("its.lock")
+    assert quick("check", "model.pt", cwd=folder).code == 0
 
 
 def test_an_exception_for_an_unsafe_file_has_its_digest(at: Path) -> None:
@@ -280,7 +305,7 @@ def test_an_unknown_class_and_its_list(at: Path) -> None:
     policy(at, "unknown-class = true")
     assert ids(paramtool.check(["model.pt"])) == [("model.pt", "PT302")]
     policy(at, 'unknown-class = true\nallow-class = ["recipes.*"]')
-    assert paramtool.check(["model.pt"]).findings == ()
+    assert paramtool.check(["model.pt"], config="paramtool.toml").findings == ()
 
 
 # --- paths ---------------------------------------------------------------------------------------------------------

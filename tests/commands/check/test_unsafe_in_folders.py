@@ -32,6 +32,7 @@ from tests.contracts import makers_tensorflow as tf
 from tests.examples import examples, shared
 from tests.formats.test_unsafe_forms import Calls, twofold
 from tests.hostile.command import quick
+from tests.hostile.makers_onnx import build, external, graph
 
 WEIGHTS = {"w": torch.arange(4.0), "b": torch.ones(2)}
 PLACES = ("", "original", "onnx", "checkpoint-1", ".hidden", "a/b/c")
@@ -279,6 +280,19 @@ def test_what_is_not_looked_at_is_named(tmp_path: Path) -> None:
     found = paramtool.inspect(model).checkpoint.notes[-1]
     said = json.loads(quick("check", "model", "--format", "json", cwd=tmp_path).out)["files"][0]["notes"][-1]
     assert said == found and "and 3 more" in found and "'.git', '.venv'" in found, found
+
+
+@pytest.mark.parametrize(("target", "why"), [
+    ("gone", "a link to nothing"), (".git", "a link to a folder that is not looked at"),
+    ("../elsewhere", "a link out of the folder"), ("sub", ""),
+])  # fmt: skip
+def test_a_link_says_where_it_leads(target: str, why: str, tmp_path: Path) -> None:
+    made(tmp_path / "model", {}, "model.safetensors")
+    for folder in ("model/.git", "model/sub", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "model" / "x").symlink_to(target)
+    said = " ".join(quick("check", "model", cwd=tmp_path).out.split())
+    assert (f"'x, {why}'" in said) == bool(why) and ("'x" in said) == bool(why), said
 
 
 def test_pointers_to_the_files_of_a_lock_hide_nothing(tmp_path: Path) -> None:
@@ -538,6 +552,30 @@ def test_data_of_onnx_that_is_a_pickle(tmp_path: Path) -> None:
     for command in ("check", "inspect"):
         ran = quick(command, ".", cwd=tmp_path)
         assert ran.code == 4 and "weights.pkl" in ran.out + ran.err, ran
+
+
+@pytest.mark.parametrize("form", ["ONNX", "TensorFlow"])
+def test_a_pickle_in_bytes_that_no_tensor_claims(form: str, tmp_path: Path) -> None:
+    """Between tensors, and behind the last, of files of data that hold nothing but tensors."""
+    if form == "ONNX":
+        places = [{"location": "w.bin", "offset": str(at), "length": "8"} for at in (0, 4096)]
+        (tmp_path / "model.onnx").write_bytes(
+            build(
+                graph(*(external(*place.items(), name=name) for name, place in zip((b"a", b"b"), places, strict=True)))
+            )
+        )
+        (data := tmp_path / "w.bin").write_bytes(bytes(8192))
+    else:
+        tf.write(tmp_path / "m", {b"a": tf.tensor(np.zeros(4, "f4"))})
+        (data,) = tmp_path.glob("m.data-*")
+        data.write_bytes(data.read_bytes() + bytes(99))
+    main = "model.onnx" if form == "ONNX" else "m.index"
+    assert quick("inspect", main, cwd=tmp_path).code == 0
+    clean = data.read_bytes()
+    data.write_bytes(clean[:16] + EVIL + clean[16 + len(EVIL) :])
+    for path in (main, "."):
+        ran = quick("inspect", path, cwd=tmp_path)
+        assert ran.code == 4 and "builtins.print" in ran.err, ran
 
 
 def test_each_file_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
