@@ -37,6 +37,8 @@ class Asking:
     """Names of the file whose tensors are copied from, and not kept."""
     strange: Mapping[str, str]
     """What the model takes and only code could make: {name: what it is}."""
+    older: tuple[str, ...] = ()
+    """Names of the model that its code takes as those of an older version, since the file has none."""
 
     def types(self) -> Mapping[str, torch.dtype | None]:
         """{name of the model that gets a value: the type that the file has for it, where it is the file's own}."""
@@ -67,7 +69,14 @@ def ask(model: nn.Module, tensors: Tensors, held: Held, source: Source) -> Askin
     made = {name: name for name in held.named.made}
     seen = replace(part, entries={name: part.entries[other] for name, other in {**sources, **made}.items()})
     lacking = set(answer.missing) - seen.entries.keys()
-    return Asking(True, answer, seen, tensors.keys() - lacking, answer.lent, strange)
+    older: tuple[str, ...] = ()
+    numbers = {at: module._version for at, module in model.named_modules() if module._version is not None}
+    if held.versions is held.tree is None and max(numbers.values(), default=1) > 1:
+        given = given_of(source, held, part.entries)
+        given.state._metadata = {at: {"version": number} for at, number in numbers.items()}
+        newer = tried(model, tensors, given) or answer
+        older = tuple(name for name in tensors if newer.sources.get(name) != answer.sources.get(name))
+    return Asking(True, answer, seen, tensors.keys() - lacking, answer.lent, strange, older)
 
 
 def judged(

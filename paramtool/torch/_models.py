@@ -51,6 +51,8 @@ class Loaded(Displayed):
     on_meta: tuple[str, ...] = ()
     """Parameters and buffers that still have no memory: buffers that no file holds since they are not persistent, and,
     where not `strict`, what is missing."""
+    warnings: tuple[str, ...] = ()
+    """What was taken for older than it may be."""
 
     _facts = "`missing` and `unexpected`"
 
@@ -58,7 +60,7 @@ class Loaded(Displayed):
         """`missing, unexpected = load_model(...)`, as torch and safetensors have it."""
         return iter((self.missing, self.unexpected))
 
-    _members = "section missing unexpected on_meta"
+    _members = "section missing unexpected on_meta warnings"
 
 
 @reading
@@ -126,15 +128,13 @@ def load_model(
     if device is not None and device.type == "meta":
         raise UsageError("device=meta: tensors there have no values; expected a device with memory")
     for name, tensor in tensors.items() if not assign else ():
-        if tensor.is_meta:
-            continue
-        there = tensor.device  # `cuda` means any of them
-        if device is not None and (device.type != there.type or device.index not in (None, there.index)):
-            raise UsageError(f"{name!r} is on {there} and stays there; device={device} is for new tensors",
-                             hint=f"assign=True, or model.to({str(device)!r}) first")  # fmt: skip
-        if dtype is not None and tensor.is_floating_point() and tensor.dtype != dtype:
-            raise UsageError(f"{name!r} is {tensor.dtype} and stays so; dtype={dtype} is for new tensors",
-                             hint=f"assign=True, or model.to({dtype}) first")  # fmt: skip
+        there, kind = tensor.device, tensor.dtype  # `cuda` means any of them
+        is_there = device is None or (device.type == there.type and device.index in (None, there.index))
+        if not tensor.is_meta and not (is_there and (not tensor.is_floating_point() or dtype in (None, kind))):
+            raise UsageError(
+                f"{name!r} is {kind} on {there} and stays so; device= and dtype= are for new tensors",
+                hint="assign=True makes all new; or move the model first, with model.to(...)",
+            )
     held = held_of(model, tensors, whole, only, prefix)
     with Source(held.part) as source, torch.no_grad():
         for taken in (held.stored(tensors), held.named.sources):
@@ -276,7 +276,10 @@ def load_model(
     ignored = (name for name in watch.ignored() if name not in unexpected)
     both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
     on_meta = tuple(name for name, tensor in both if tensor.is_meta)
-    return Loaded(lacks, tuple(dict.fromkeys((*unused, *left, *ignored))), held.chosen, on_meta)
+    older = some(asked.older, 8)
+    warnings = (f"the file has no versions of modules: {older} taken as torch takes files from before them",)
+    unexpected = tuple(dict.fromkeys((*unused, *left, *ignored)))
+    return Loaded(lacks, unexpected, held.chosen, on_meta, warnings if older else ())
 
 
 # --- New tensors for a model, which take the places of those that it has: where it is on meta, or with `assign` ------

@@ -192,6 +192,21 @@ def test_a_state_dict_of_others_is_judged(change: str, strict: bool, tmp_path: P
     assert set(loaded.unexpected) == ({"more", "model.more"} if change == "more" else set())
 
 
+@pytest.mark.parametrize("make", [protocols.Versioned, OF_TORCH["BatchNorm"], OF_TORCH["MultiheadAttention"]])
+@pytest.mark.parametrize("versions", ["none", "older", "current"])
+def test_what_is_taken_for_older_is_said(versions: str, make: Maker, tmp_path: Path) -> None:
+    """Only where the file has no versions, and the module's code would take a newer one otherwise."""
+    state = seeded(make, 0).state_dict()
+    given = dict(state) if versions == "none" else with_versions(dict(state), state, int(versions == "older"))
+    torch.save(given, path := tmp_path / "m.pt")
+    theirs, mine = seeded(make, 1), seeded(make, 1)
+    theirs.load_state_dict(torch.load(path))
+    loaded = paramtool.torch.load_model(mine, path)
+    assert everything(mine) == everything(theirs)
+    is_said = versions == "none" and make is protocols.Versioned
+    assert bool(loaded.warnings) == is_said and all("'qkv'" in one for one in loaded.warnings)
+
+
 def test_a_section_of_a_file_is_given_as_it_is(tmp_path: Path) -> None:
     torch.save({"net": seeded(protocols.Nested, 0).state_dict(), "epoch": 3}, path := tmp_path / "m.pt")
     theirs, mine = seeded(protocols.Nested, 1), seeded(protocols.Nested, 1)
