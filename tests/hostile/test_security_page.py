@@ -24,7 +24,8 @@ FILES = {
     "texts": "hostile/test_hostile_texts.py", "files": "cli/test_inspect_files.py",
     "crashes": "faults/test_crashes.py",
     "memory": "faults/test_memory.py",
-    "small": "cli/test_small_outputs.py",
+    "small": "cli/test_small_outputs.py", "machine": "formats/test_pickle.py",
+    "codes": "laws/test_exit_codes.py", "trees": "laws/test_folders_are_files.py",
     "bson": "formats/test_bson.py", "tensorflow": "formats/test_tensorflow.py",
     "safetensors": "hostile/test_hostile_safetensors.py", "paths": "laws/test_paths.py",
 }  # fmt: skip
@@ -66,10 +67,10 @@ what replaces something | outputs:test_what_is_replaced_keeps_its_permissions
 Access control lists | [what is not done]
 For each format, `tests/hostile/worst.py` | bounded:test_work_grows_as_the_file_does
 From n to 4n bytes | bounded:test_work_grows_as_the_file_does
-objects that a pickle | bounded:test_what_is_quadratic_is_seen
+objects that a pickle | machine:test_limits_are_those_given machine:test_a_memory_bomb_is_refused
 tensors in a pickle | bounded:test_the_smallest_bombs_take_little
 characters of their names | bounded:test_the_smallest_bombs_take_little
-bytes of a zip member | bounded:test_the_same_bomb_without_compression
+bytes of a zip member | torch:test_a_hostile_file_is_refused
 bytes that are searched | bounded:test_work_grows_as_the_file_does
 processor time of the process | box:test_the_time_grows_with_the_file
 bytes of tensors that are | torch:test_ten_million_million_elements_that_are_one_number
@@ -120,11 +121,11 @@ command | [head of a table]
 `dedup`, `export` | doors:test_each_command
 `paramtool.read` | doors:test_each_function
 `paramtool.inspect` | doors:test_each_function
-A file that is unsafe and also | pickles:test_what_it_would_call_is_listed doors:test_unsafe_comes_before_findings
+A file that is unsafe and also | codes:test_of_any_inputs doors:test_unsafe_comes_before_findings
 With `--only` the whole | doors:test_each_command
 A file without unsafe | pickles:test_text_is_no_pickle
 `inspect --fail-on unsafe` | security:test_a_call_that_no_tensor_needs
-what `torch.save` itself | security:test_nothing_at_all
+what `torch.save` itself | security:test_nothing_at_all folders:test_clean_folders_pass
 containers and plain classes | pickles:test_what_holds_only_data
 enums of transformers | pickles:test_what_holds_only_data
 Calling one of these | pickles:test_what_holds_only_data
@@ -147,20 +148,20 @@ Before a file is refused | pickles:test_what_it_would_call_is_listed
 If they call something | pickles:test_what_it_would_call_is_listed
 This covers plain pickles | pickles:test_any_pickle_that_calls_is_found_in_any_protocol
 NumPy arrays of objects | forms:test_arrays_of_objects_that_call
-What the reader of a | folders:test_what_a_library_would_open_is_opened folders:test_parts_of_distributed_checkpoints
+What the reader of | folders:test_parts_of_distributed_checkpoints folders:test_a_pickle_in_bytes_that_no_tensor_claims
 Limits: arrays that joblib | folders:test_what_is_not_scanned_to_its_end_is_named
 A damaged zip archive | folders:test_a_damaged_archive_is_searched_to_its_limit
-A folder is its files. | folders:test_a_folder_is_its_files
+A folder is its files. | folders:test_a_folder_is_its_files trees:test_of_any_tree
 Every command that is given | folders:test_a_folder_is_its_files folders:test_each_file_is_looked_at_once
 Links to files are followed | folders:test_links_to_files_are_followed
 **A file of the model** | folders:test_an_unsafe_file_of_the_model_stops_every_command
 If one is unsafe | folders:test_an_unsafe_file_of_the_model_stops_every_command
-So it is where a reader refuses one | paths:test_a_file_that_names_a_file
+So it is where | paths:test_a_file_that_names_a_file trees:test_a_path_out_of_a_folder_below_stops_every_command
 `--weights FILE` takes | folders:test_what_is_chosen_stands_alone
 **A neighbour** | folders:test_an_unsafe_neighbour_stops_no_command
 `inspect` and `check` of | folders:test_a_folder_is_its_files
 Other commands name | folders:test_an_unsafe_neighbour_is_named
-A note names | folders:test_what_is_not_looked_at_is_named
+A note names | folders:test_what_is_not_looked_at_is_named folders:test_a_link_says_where_it_leads
 """
 TABLE = dict(line.split(" | ") for line in PAGE.strip().splitlines())
 
