@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
@@ -25,9 +25,7 @@ def report(
     _render.report(found, as_json, _rows(found, rows, flag), warnings)
 
 
-def _rows(
-    found: Each[R], rows: Callable[[R], Iterable[_render.Row]], flag: Callable[[R], str]
-) -> Iterator[_render.Row]:
+def _rows(found: Each[R], rows: Callable[[R], Iterable[_render.Row]], flag: Callable[[R], str]) -> _render.Rows:
     what = "each" if found.written else "dry run"
     yield (what, f"{found.input} -> {found.output}", f"{plural(len(found.members), 'set')} of weights")
     yield from came_along(found.sidecars)

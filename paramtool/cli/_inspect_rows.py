@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
 from paramtool.cli._display import most
@@ -17,9 +18,13 @@ from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import PENDING, SAID, SHARDED, Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.view import View
 
+if TYPE_CHECKING:
+    from paramtool.commands.config_ties import DeclaredTies
+    from paramtool.model.optimizer import Binding, Group
+    from paramtool.passes.parts.seen_groups import SeenParts
+
 MANY = 8
 """How many groups or names a report lists; --tensors, --verbose and --json list all."""
-ALL_LISTED = "--verbose and --json list them"
 MANY_OBJECTS = 40
 DIGEST_LENGTH = 12
 """Hexadecimal digits of a digest on a terminal."""
@@ -29,7 +34,7 @@ MANY_BLOCKS = 4
 """How many fused blocks a report lists: each has many parts."""
 
 
-def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | None = None) -> Iterator[_render.Row]:
+def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | None = None) -> _render.Rows:
     """All rows of a checkpoint."""
     parameters = found.parameters
     checkpoint = found.checkpoint
@@ -86,14 +91,23 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
         view = found.graph.owners[derived]
         what = f"a cast of {how.window.storage}" if how.window else "one value"
         yield ("calculated", derived, what, _geometry(view), "on load, by readers of the alias record")
-    if (more := len(found.graph.derived) - most(MANY)) > 0:
-        yield ("calculated", f"and {plural(more, 'more name')}")
+    yield from _render.rest("calculated", found.graph.derived, MANY, "name", "")
     yield from _repeated(found)
     yield from _networks(found)
-    yield from _parts(found)
+    if found.parts is not None:
+        yield from parts(found.parts)
+        # What would decide where a layout is not known.
+        undecided = {group.decides: group for group in found.parts.groups if group.decides}
+        for decides, group in list(undecided.items())[: most(MANY)]:
+            yield ("decide", group.at, decides)
     yield from _fused_blocks(found)
-    yield from _config_rows(found)
-    yield from _optimizers(found)
+    if found.config is not None:
+        yield from _ties(found.config)
+    if found.optimizers == ():
+        yield ("optimizer", "none", "the file has no state of an optimizer")
+    for file in found.optimizers or ():
+        for binding in file.bindings:
+            yield from _optimizer(file.file, binding)
     if not parameters:
         # What the file of an optimizer, a scheduler or random states holds: where no tensor is a model's.
         from paramtool.model.outline import outline
@@ -101,7 +115,7 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
         lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
         yield from (("object", path, value) for path, value in lines[:MANY_OBJECTS])
         if len(lines) > MANY_OBJECTS:
-            yield ("object", "and more", ALL_LISTED)
+            yield ("object", "and more", _render.LISTED)
     yield from (("note", note) for note in (*found.checkpoint.said(), *found.assumed))
     if tree:
         yield from _tree(found, depth)
@@ -121,7 +135,7 @@ def _kind(entry: Entry) -> tuple[str, str]:
     return ("tensor", "")
 
 
-def _shared(found: Inspection) -> Iterator[_render.Row]:
+def _shared(found: Inspection) -> _render.Rows:
     graph = found.graph
     shown_groups = list(graph.groups())
     for owner, members in shown_groups[: most(MANY)]:
@@ -134,11 +148,10 @@ def _shared(found: Inspection) -> Iterator[_render.Row]:
         others = [member for member in members if member.name != owner]
         for member in others[: most(MANY)]:
             yield ("", f"  {named(member.name)}", _relation(member, owner, found))
-        if len(others) > most(MANY):
-            yield ("", f"  and {plural(len(others) - most(MANY), 'more name')}")
+        yield from _render.rest("", others, MANY, "name", "")
     if len(shown_groups) > most(MANY):
         names = sum(len(members) for _, members in shown_groups[most(MANY) :])
-        yield ("shared", f"and {plural(len(shown_groups) - most(MANY), 'more group')} of {names} names", ALL_LISTED)
+        yield ("shared", f"and {plural(len(shown_groups) - most(MANY), 'more group')} of {names} names", _render.LISTED)
 
 
 def _relation(member: Alias, owner: str, found: Inspection) -> str:
@@ -154,18 +167,17 @@ def _geometry(view: View) -> str:
     return f"{list(view.shape)} {view.dtype.name}"
 
 
-def _equal(found: Inspection) -> Iterator[_render.Row]:
+def _equal(found: Inspection) -> _render.Rows:
     for equal in (found.equal or ())[: most(MANY)]:
         first = found.graph.names[equal.names[0]].window
         constant = ", constant" if equal.constant else ""
         names = plural(len(equal.names) - 1, "name")
         yield ("equal", named(equal.names[0]), _geometry(first), size(first.nbytes))
         yield ("", f"  {leading(equal.names[1:], show=named)}", f"{names}, equal bytes, separate memory{constant}")
-    if found.equal and len(found.equal) > most(MANY):
-        yield ("equal", f"and {plural(len(found.equal) - most(MANY), 'more group')}", ALL_LISTED)
+    yield from _render.rest("equal", found.equal or (), MANY, "group")
 
 
-def _repeated(found: Inspection) -> Iterator[_render.Row]:
+def _repeated(found: Inspection) -> _render.Rows:
     """Slices, transposes and casts of other tensors, and tensors of one repeated value."""
     if found.content is None:
         return
@@ -180,44 +192,22 @@ def _repeated(found: Inspection) -> Iterator[_render.Row]:
         what = f"{words[match.relation]} {match.owner}"
         yield (match.relation, match.name, what, f"{_geometry(view)}{rounded}", where or size(view.nbytes))
     if (more := len(found.content.matches) - most(MANY)) > 0:
-        yield ("", f"and {more} more of these", ALL_LISTED)
+        yield ("", f"and {more} more of these", _render.LISTED)
     if constants := list(found.content.constants):
         yield ("constant", leading(constants, show=named), f"{plural(len(constants), 'tensor')} of one value each")
 
 
-def _networks(found: Inspection) -> Iterator[_render.Row]:
+def _networks(found: Inspection) -> _render.Rows:
     """Recurrent networks; those of a fused block are listed with the block."""
     fused = {network.at for network in found.fused.values()}
     alone = [one for one in found.networks if one.at not in fused]
     for one in alone[: most(MANY)]:
         words = _render.brief(f"{one.spec} · {one.layout}", f"{one.spec}  {one.layout}, by {one.source}")
         yield ("network", one.at or "(top)", words)
-    if (more := len(alone) - most(MANY)) > 0:
-        yield ("network", f"and {plural(more, 'more network')}", ALL_LISTED)
+    yield from _render.rest("network", alone, MANY, "network")
 
 
-def _parts(found: Inspection) -> Iterator[_render.Row]:
-    """Attention, gated MLPs and experts: a row for each tower, and what would decide where a layout is not known."""
-    if found.parts is None:
-        return
-    from paramtool.cli import _seen_parts
-
-    yield from _seen_parts.rows(found.parts)
-    undecided = {group.decides: group for group in found.parts.groups if group.decides}
-    for decides, group in list(undecided.items())[: most(MANY)]:
-        yield ("decide", group.at, decides)
-
-
-def _optimizers(found: Inspection) -> Iterator[_render.Row]:
-    """Optimizers and their bindings, where they were asked for."""
-    if found.optimizers is None:
-        return
-    from paramtool.cli import _optimizer_rows
-
-    yield from _optimizer_rows.rows(found.optimizers, MANY)
-
-
-def _tree(found: Inspection, depth: int | None) -> Iterator[_render.Row]:
+def _tree(found: Inspection, depth: int | None) -> _render.Rows:
     """A row for each module, indented; a tensor that another module shares counts there."""
     from paramtool.commands.tree import tree
 
@@ -235,14 +225,7 @@ def _tree(found: Inspection, depth: int | None) -> Iterator[_render.Row]:
         )
 
 
-def _config_rows(found: Inspection) -> Iterator[_render.Row]:
-    if found.config is not None:
-        from paramtool.cli._config_rows import rows
-
-        yield from rows(found.config, MANY)
-
-
-def _fused_blocks(found: Inspection) -> Iterator[_render.Row]:
+def _fused_blocks(found: Inspection) -> _render.Rows:
     blocks = found.graph.fused
     for block in blocks[: most(MANY_BLOCKS)]:
         network = found.fused.get(block.storage)
@@ -256,14 +239,13 @@ def _fused_blocks(found: Inspection) -> Iterator[_render.Row]:
             yield ("", f"  {network.at or 'the network'}", proof)
         for part, start, stop in block.parts[: most(MANY)]:
             yield ("", f"  {part}", f"bytes {start}-{stop}")
-        if len(names) > most(MANY):
-            yield ("", f"  and {len(names) - most(MANY)} more")
+        yield from _render.rest("", names, MANY, where="")
     if rest := blocks[most(MANY_BLOCKS) :]:
         tensors = plural(sum(len(block.parts) for block in rest), "tensor")
-        yield ("fused", f"and {plural(len(rest), 'more block')} of {tensors}", ALL_LISTED)
+        yield ("fused", f"and {plural(len(rest), 'more block')} of {tensors}", _render.LISTED)
 
 
-def _unknown(found: Inspection) -> Iterator[_render.Row]:
+def _unknown(found: Inspection) -> _render.Rows:
     unsafe = {unknown.path for unknown in found.unsafe}
     for unknown in found.checkpoint.unknown:
         label = (
@@ -286,7 +268,7 @@ def _asked(unknown: Unknown) -> str:
     return "a class that holds data; not imported"
 
 
-def _tensors(found: Inspection) -> Iterator[_render.Row]:
+def _tensors(found: Inspection) -> _render.Rows:
     digests = found.digests or {}
     for own, entry in found.checkpoint.entries.items():
         match entry.value:
@@ -312,7 +294,7 @@ def _digest(digests: Mapping[str, str], own: str) -> str:
     return _render.brief(digest[:DIGEST_LENGTH], digest)
 
 
-def _next(found: Inspection) -> Iterator[_render.Row]:
+def _next(found: Inspection) -> _render.Rows:
     """The command that fits the file best, where it gains something."""
     path, entries = quoted(found.path), found.checkpoint.entries
     if found.weights is not None:
@@ -443,3 +425,95 @@ def _stored(found: Inspection, kept: list[str]) -> int:
     if len(kept) < len(found.checkpoint.entries):
         needed = {members[label].owner for name in kept for label in (name, f"{name}/data") if label in members}
     return max(0, sum(owners[owner].nbytes for owner in needed) - (found.duplicate_nbytes or 0))
+
+
+# --- Optimizers as rows of `inspect --optimizer` ----------------------------------------------------------------------
+
+
+_SHOWN = ("lr", "momentum", "betas", "alpha", "rho", "weight_decay")
+"""Settings that a terminal shows; --json has all."""
+
+
+def _optimizer(file: str, binding: Binding) -> _render.Rows:
+    """An optimizer with its proof, then its groups, its entries, and what is not bound."""
+    state, many = binding.optimizer, most(MANY)
+    at = ":".join(part for part in (file, state.at) if part) or "(top)"
+    entries = f"{plural(len(state.entries), 'entry', 'entries')} in {plural(len(state.groups), 'group')}"
+    yield ("optimizer", at, state.algorithm or "unknown algorithm", entries, binding.words)
+    if state.refused:
+        yield ("", "", "cannot be moved", state.refused)
+    for k, group in enumerate(state.groups[:many]):
+        yield ("group", str(k), plural(len(group.keys), "entry", "entries"), _settings(group))
+    yield from _render.rest("group", state.groups, MANY, "group", "")
+    for entry in state.entries[:many]:
+        name = binding.names.get(entry.key)
+        slots = ", ".join(slot.key for slot in entry.slots) or "no state"
+        yield ("entry", str(entry.key), named(name) if name else "not bound", f"group {entry.group}", slots)
+    if (more := len(state.entries) - many) > 0:
+        yield ("entry", f"and {plural(more, 'more entry', 'more entries')}", _render.LISTED)
+    for names in binding.ambiguous[:many]:
+        yield ("ambiguous", leading(names, show=named), plural(len(names), "parameter"))
+    yield from _render.rest("ambiguous", binding.ambiguous, MANY, "set", "")
+    if binding.unbound:
+        yield ("no entry", leading(binding.unbound, show=named), plural(len(binding.unbound), "parameter"))
+
+
+def _settings(group: Group) -> str:
+    """The settings of a group that tell it from others."""
+    from paramtool.model.outline import outline
+
+    lines = dict(outline(group.settings))
+    return ", ".join(f"{key} {lines[key]}" for key in _SHOWN if key in lines)
+
+
+# --- The table of a config's ties for people: config says / file says / result ----------------------------------------
+
+
+RESULT_TEXTS = {
+    "tied": "declared and tied",
+    "one-name": "fine: the file stores one name",
+    "equal-not-tied": "declared, and equal in separate memory",
+    "diverged": "DIVERGED: declared, and different",
+    "shared-though-denied": "SHARED: one storage, and the config denies the tie",
+    "equal-though-denied": "equal bytes in separate memory; the config denies the tie",
+    "apart": "stored apart, and no tie is declared",
+    "undeclared": "shared, and the config does not declare it",
+    "undeclared-equal": "equal in separate memory, and the config declares nothing",
+    "not-compared": "not compared",
+}
+"""Results of `passes.declared` for people."""
+DENIED_NAME = "the file stores one name; a model with both initialises the other"
+SAYS = {True: "tied", False: "apart", None: "nothing"}
+
+
+def _ties(found: DeclaredTies) -> _render.Rows:
+    """A head, and a row for each tie, those that do not hold first; of very many the first."""
+    from paramtool.commands.config_ties import apart_text
+    from paramtool.passes.config_ties.declared import BROKEN
+
+    ties = sorted(found.rows, key=lambda row: row.result not in BROKEN)
+    yield ("config", found.path, "config says", "file says", "result")
+    for row in ties[:MANY]:
+        names = " = ".join(row.tie.names[:MANY]) + (" = ..." if len(row.tie.names) > MANY else "")
+        yield (
+            "tie",
+            names,
+            f"{SAYS[row.says]}: {row.why}",
+            f"{row.file}{apart_text(row)}",
+            (DENIED_NAME if row.says is False and row.result == "one-name" else RESULT_TEXTS[row.result]),
+        )
+    if (more := len(ties) - MANY) > 0:
+        yield ("tie", f"and {more} more", _render.LISTED)
+
+
+# --- The rows of attention, gated MLPs and experts, as `inspect` and `guess` show them --------------------------------
+
+
+def parts(found: SeenParts) -> _render.Rows:
+    """A row for each tower, the first with the dialect whose names these are."""
+    from paramtool.passes.parts.groups import words
+
+    names = f"names of {found.dialect}" if found.dialect else ""
+    for k, tower in enumerate(found.towers[: most(MANY)]):
+        yield ("parts", tower.at, words(tower), names if k == 0 else "")
+    yield from _render.rest("parts", found.towers, MANY, "tower")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,7 +30,7 @@ HOW = {
 }
 
 
-def rows(found: Relayouted, into: Into) -> Iterator[_render.Row]:
+def rows(found: Relayouted, into: Into) -> _render.Rows:
     """The report as rows."""
     yield ("convert" if found.written else "dry run", f"{found.input} into {found.model} -> {found.output}")
     shown = most(MANY)
@@ -49,7 +49,7 @@ def rows(found: Relayouted, into: Into) -> Iterator[_render.Row]:
             HOW[layer.how],
         )
     if (more := len(into.networks) + len(into.layers) - shown) > 0:
-        yield ("layers", f"and {plural(more, 'more layer')}", "--verbose and --json list them")
+        yield ("layers", f"and {plural(more, 'more layer')}", _render.LISTED)
     yield from _names("not filled", into.unfilled, "of the model with old values")
     yield from _names("not used", into.unused, "of the input without a place in the model")
     before = "as before" if found.nbytes_after == found.nbytes_before else f"{size(found.nbytes_before)} before"
@@ -91,7 +91,7 @@ def _tensors(layer: FilledLayer) -> str:
     )
 
 
-def _names(label: str, names: Sequence[str], what: str) -> Iterator[_render.Row]:
+def _names(label: str, names: Sequence[str], what: str) -> _render.Rows:
     """A row for what is left over."""
     if names:
         yield (label, f"{plural(len(names), 'tensor')} {what}", leading(names, most(FEW)))

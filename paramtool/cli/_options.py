@@ -8,7 +8,7 @@ the function does not know, such as how a report is printed, is an option of cli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 from typing import Any, NamedTuple
 
@@ -117,13 +117,21 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON docu
 ONLY = Row("Read this section of a training checkpoint and strip its prefix.", "SECTION", _completion.sections)
 MEMORY = Row("Use at most this much memory to compare tensors.  [default: 512MiB]")
 MAX_SHARD_SIZE = Row("Write a folder of shards of at most this size, for example 5GB.")
-SKIP_UNSUPPORTED = Row("Leave out tensors and objects that the output format cannot hold.")
-PLAIN = Row("In a torch file, write objects as dicts, lists, numbers and strings, so that "
-            "torch.load(weights_only=True) opens it.")  # fmt: skip
-STRICT = Row("Fail instead of leaving out objects that the output format cannot hold.")
-NO_VERIFY = Row("Do not read the output back.")
-DRY_RUN = Row("Print what would be done and write nothing.")
-FORCE = Row("Overwrite the output if it exists.")
+OBJECTS: dict[str, Row | ClickOption] = {
+    "skip_unsupported": Row("Leave out tensors and objects that the output format cannot hold."),
+    "plain": Row("In a torch file, write objects as dicts, lists, numbers and strings, so that "
+                 "torch.load(weights_only=True) opens it."),
+    "strict": Row("Fail instead of leaving out objects that the output format cannot hold."),
+}  # fmt: skip
+"""What becomes of what is no tensor."""
+WRITING: dict[str, Row | ClickOption] = {
+    **READING,
+    "verify": Row("Do not read the output back."),
+    "dry_run": Row("Print what would be done and write nothing."),
+    "json": JSON,
+    "force": Row("Overwrite the output if it exists."),
+}
+"""What every command that writes a checkpoint ends with."""
 ALIGN = Row("Align tensor data to a multiple of BYTES.  With 4096, tensors of whole pages come first.", "BYTES")
 FAIL_ON = Row("Exit with code 1 if RULE finds something; `paramtool help inspect --all` lists the rules.  Repeatable.",
               "RULE", _completion.rules)  # fmt: skip
@@ -133,7 +141,7 @@ FORMAT = Row("Write a folder in this format; dcp is torch.distributed.checkpoint
 """The format of an output folder."""
 
 
-def physical(nbytes: int, cloned: int) -> Iterator[_render.Row]:
+def physical(nbytes: int, cloned: int) -> _render.Rows:
     """How much of an output is new on the disk, where some of it shares its blocks with what was read."""
     if cloned:
         yield ("on disk", f"{size(nbytes - cloned)} new", f"{size(cloned)} in blocks that the input has too")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,18 +10,12 @@ from paramtool.cli import _completion, _each, _render
 from paramtool.cli._display import most
 from paramtool.cli._options import (
     ALIGN,
-    DRY_RUN,
     EACH,
-    FORCE,
-    JSON,
     MAX_SHARD_SIZE,
-    NO_VERIFY,
+    OBJECTS,
     ONLY,
-    PLAIN,
-    READING,
-    SKIP_UNSUPPORTED,
-    STRICT,
     WEIGHTS,
+    WRITING,
     ClickOption,
     Row,
     physical,
@@ -72,7 +65,7 @@ OPTIONS: dict[str, Row | ClickOption] = {
     "drop_kept": Row("Discard what an earlier --keep-split stored."),
     "layout_file": Row("Your own layouts (docs/add-a-layout.md).  Repeatable.", "MY.toml"),
     "weights": WEIGHTS, "each": EACH, "only": ONLY, "max_shard_size": MAX_SHARD_SIZE, "align": ALIGN,
-    "skip_unsupported": SKIP_UNSUPPORTED, "plain": PLAIN, "strict": STRICT,
+    **OBJECTS,
     "optimizer_names": Row("Take the names of an optimizer's parameters from FILE, one line for each of its entries.",
                            "FILE"),
     "drop_optimizer": Row("Leave out the state of optimizers."),
@@ -82,13 +75,12 @@ OPTIONS: dict[str, Row | ClickOption] = {
     "new_config": Row("Copy this config.json, of the model that opens the output folder, in place of the input's, and "
                       "put the entries of an optimizer beside the weights in the order of its parameters.",
                       "CONFIG.JSON"),
-    **READING,
-    "verify": NO_VERIFY, "dry_run": DRY_RUN, "json": JSON, "force": FORCE,
+    **WRITING,
 }  # fmt: skip
 """What all three commands have."""
 
 
-def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
+def _rows(found: Relayouted, command: str) -> _render.Rows:
     yield (command if found.written else "dry run", f"{found.input} -> {found.output}")
     if found.as_is and found.typed is None:
         yield _stays(found)
@@ -105,12 +97,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
         )
         for change in one.changes:
             yield (change.kind, one.source.at or "(top)", change.what)
-    if len(found.converted) > most(MANY):
-        yield (
-            "network",
-            f"and {plural(len(found.converted) - most(MANY), 'more network')}",
-            "--verbose and --json list them",
-        )
+    yield from _render.rest("network", found.converted, MANY, "network")
     yield from (("untied", f"{name}  was {other}") for name, other in found.ties.untied.items())
     yield from (("tied", f"{name}  is {other}") for name, other in found.ties.tied.items())
     yield from (("optimizer", text) for text in lines(found.optimizer))
@@ -149,7 +136,7 @@ def _stays(found: Relayouted) -> _render.Row:
     return ("dialect", f"{model.dialect} ({model.architecture}), unchanged; --to converts it to {others}")
 
 
-def _rearranged(found: Rearrangement) -> Iterator[_render.Row]:
+def _rearranged(found: Rearrangement) -> _render.Rows:
     """What became of attention, gated MLPs and experts, and the facts that decided it."""
     if found.is_dialect:
         yield ("dialect", f"{found.source} -> {found.target}", f"{plural(found.renamed, 'tensor')} renamed")
@@ -166,7 +153,7 @@ def _rearranged(found: Rearrangement) -> Iterator[_render.Row]:
         yield ("facts", " ".join(facts), source)
 
 
-def _casts(found: Relayouted) -> Iterator[_render.Row]:
+def _casts(found: Relayouted) -> _render.Rows:
     """What was cast, by types, with what that lost; what stays in float32, by reasons; what no rule is for."""
     if found.typed is None:
         return

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,20 +14,14 @@ from paramtool.cli._display import most
 from paramtool.cli._help import Command
 from paramtool.cli._options import (
     ALIGN,
-    DRY_RUN,
     EACH,
-    FORCE,
     FORMAT,
-    JSON,
     MAX_SHARD_SIZE,
     MEMORY,
-    NO_VERIFY,
+    OBJECTS,
     ONLY,
-    PLAIN,
-    READING,
-    SKIP_UNSUPPORTED,
-    STRICT,
     WEIGHTS,
+    WRITING,
     Row,
     options,
     physical,
@@ -49,9 +43,13 @@ from paramtool.cli._text import (
 )
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
+from paramtool.errors import leading
 from paramtool.formats.object_tree import sections
 from paramtool.model.alias import Alias
 from paramtool.passes import select
+
+if TYPE_CHECKING:
+    from paramtool.commands.dedup_many import Family
 
 MANY = 8
 """How many groups a report lists; --verbose and --json list all."""
@@ -96,14 +94,8 @@ MANY = 8
     ),
     fold_constants=Row("Store a tensor of one repeated value as that value."),
     memory=MEMORY,
-    skip_unsupported=SKIP_UNSUPPORTED,
-    plain=PLAIN,
-    strict=STRICT,
-    **READING,
-    verify=NO_VERIFY,
-    dry_run=DRY_RUN,
-    json=JSON,
-    force=FORCE,
+    **OBJECTS,
+    **WRITING,
 )
 @_display.options
 def command(
@@ -126,9 +118,10 @@ def command(
     if len(ckpt) > 1:
         if output is None:
             raise click.UsageError("several inputs need an output folder: -o DIR")
-        from paramtool.cli import _family
+        from paramtool.commands.dedup_many import dedup_family
 
-        _family.run(ckpt, output, chosen, chosen.share_renamed, as_json=as_json)
+        family = dedup_family(ckpt, output, chosen, share_renamed=chosen.share_renamed, progress=_render.progress)
+        _render.report(family, as_json, _family_rows(family), family.warnings)
         return
     if chosen.share_renamed and not os.path.isdir(ckpt[0]):
         raise click.BadParameter("needs a folder or several inputs", param_hint="--share-renamed")
@@ -140,7 +133,7 @@ def command(
     _render.report(found, as_json, _rows(found), found.warnings)
 
 
-def _rows(found: Deduped) -> Iterator[_render.Row]:
+def _rows(found: Deduped) -> _render.Rows:
     yield ("dedup" if found.written else "dry run", f"{found.input} -> {found.output}")
     groups = list(found.graph.groups())
     read_back = "all read back and equal" if found.verified else "not verified"
@@ -150,8 +143,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
     yield ("names", stored, read_back, f"{found.seconds:.1f} s")
     for owner, members in groups[: most(MANY)]:
         yield from _group(owner, members, found)
-    if len(groups) > most(MANY):
-        yield ("shared", f"and {plural(len(groups) - most(MANY), 'more group')}", "--verbose and --json list them")
+    yield from _render.rest("shared", groups, MANY, "group")
     yield from _derived(found)
     for names in found.tied:
         yield ("tied", ", ".join(names), "equal, stored once: config.json ties them, so from_pretrained finds them")
@@ -204,7 +196,7 @@ def _where_in(found: Deduped) -> tuple[str, Sequence[str]]:
     return section.name, [name.removeprefix(section.prefix) for name in names if name.startswith(section.prefix)]
 
 
-def _derived(found: Deduped) -> Iterator[_render.Row]:
+def _derived(found: Deduped) -> _render.Rows:
     """What is not stored but calculated, and what could be."""
     done = found.plan.derived
     for name, how in islice(done.items(), most(MANY)):
@@ -215,18 +207,17 @@ def _derived(found: Deduped) -> Iterator[_render.Row]:
             lost = "nothing is lost" if how.lossless else "rounded to nearest even"
             yield ("cast", name, f"{view.dtype.name} of {window.storage} ({window.dtype.name}), {lost}",
                    f"{size(view.nbytes)}, calculated on load")  # fmt: skip
-    if len(done) > most(MANY):
-        yield ("derived", f"and {plural(len(done) - most(MANY), 'more tensor')}", "--verbose and --json list them")
+    yield from _render.rest("derived", done, MANY, "tensor")
     if found.content is None or found.format != "safetensors":
         return
     casts = [match for match in found.content.matches if match.relation == "cast" and match.name not in done]
     if casts:
         saved = sum(found.graph.names[match.name].window.nbytes for match in casts)
-        yield ("cast", _these([f"{match.name} (of {match.owner})" for match in casts]),
+        yield ("cast", leading([f"{match.name} (of {match.owner})" for match in casts], 4),
                f"a cast of another tensor: --derive-casts saves {size(saved)}")  # fmt: skip
 
 
-def _group(owner: str, members: tuple[Alias, ...], found: Deduped) -> Iterator[_render.Row]:
+def _group(owner: str, members: tuple[Alias, ...], found: Deduped) -> _render.Rows:
     """What is stored, and a row for each other name of it: the same memory, or equal bytes that part on load."""
     sets = {member.alias_set for member in members}
     own = next((one.alias_set for one in members if one.name == owner), "") or next(
@@ -242,13 +233,39 @@ def _group(owner: str, members: tuple[Alias, ...], found: Deduped) -> Iterator[_
         kind = ", constant" if one.name in constants else ""
         how = "same memory" if one.alias_set == own else f"equal bytes{kind}, stored once, separate on load"
         yield ("", f"  {named(one.name)}", f"{how}{relation}")
-    if len(others) > most(MANY):
-        yield ("", f"  and {plural(len(others) - most(MANY), 'more name')}", "--verbose and --json list them")
+    yield from _render.rest("", others, MANY, "name")
 
 
-def _these(names: list[str]) -> str:
-    return ", ".join(names[:4]) + _more(len(names) - 4)
+# --- `paramtool dedup` of several inputs: a folder for each, with what they have in common once -----------------------
 
 
-def _more(number: int) -> str:
-    return f" and {number} more" if number > 0 else ""
+def _family_rows(found: Family) -> _render.Rows:
+    yield (
+        "dedup" if found.written else "dry run",
+        f"{plural(len(found.members), 'checkpoint')} -> {found.output}",
+    )
+    for member in found.members[: most(MANY)]:
+        shared = f"{size(member.shared_by_all)} shared by all, {size(member.shared_by_some)} by some"
+        sizes = f"{size(member.nbytes_before)} -> {size(member.nbytes_after)}"
+        yield ("input", f"{member.input} -> {member.folder}", sizes, f"{shared}, {size(member.own)} own")
+    yield from _render.rest("input", found.members, MANY, "checkpoint")
+    yield from (("left out", f"{member.input}: {text}") for member in found.members for text in member.left_out)
+    change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
+    yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})", "shared files counted once")
+    yield from physical(found.nbytes_after, found.cloned_nbytes)
+    together = sum(len(shard.files) > 1 for shard in found.shards)
+    how = "hard links" if found.linked else "copied into each folder: this file system has no hard links"
+    yield ("files", plural(len(found.shards), "shard"), f"{together} of several inputs", *([how] if together else []))
+    names = sum(member.names for member in found.members)
+    read_back = "all read back and equal" if found.verified else "not verified"
+    yield ("names", plural(names, "name"), read_back, f"{found.seconds:.1f} s")
+    if found.renamed_nbytes and found.share_renamed:
+        yield ("renamed", f"{size(found.renamed_nbytes)} under other names are only in the record",
+               "programs without paramtool miss these names")  # fmt: skip
+    elif found.renamed_nbytes:
+        yield ("not done", f"{size(found.renamed_nbytes)} are equal under different names",
+               "--share-renamed stores them once, for paramtool alone; config.json ties one folder only")  # fmt: skip
+    if found.written:
+        first = found.members[0]
+        yield ("load it", load_line(first.folder, [f"{first.wrapper}weight"]), wrapped(first.wrapper))
+        yield (NEXT, verify_line(first.folder, first.input, first.section))

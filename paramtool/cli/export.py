@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +10,7 @@ import click
 from paramtool.cli import _completion, _display, _each, _render
 from paramtool.cli._display import most
 from paramtool.cli._help import Command
-from paramtool.cli._options import (
-    ALIGN,
-    EACH,
-    FORCE,
-    FORMAT,
-    JSON,
-    MAX_SHARD_SIZE,
-    NO_VERIFY,
-    READING,
-    WEIGHTS,
-    Row,
-    options,
-    physical,
-)
+from paramtool.cli._options import ALIGN, EACH, FORMAT, MAX_SHARD_SIZE, WEIGHTS, WRITING, Row, options, physical
 from paramtool.cli._text import (
     BESIDE,
     FILE,
@@ -81,11 +67,7 @@ MANY = 8
     format=FORMAT,
     max_bytes=Row("Write an expanded (stride 0) tensor of at most this many bytes."),
     align=ALIGN,
-    **READING,
-    verify=NO_VERIFY,
-    dry_run=Row("Print what would be written and write nothing."),
-    json=JSON,
-    force=FORCE,
+    **WRITING | {"dry_run": Row("Print what would be written and write nothing.")},
 )
 @_display.options
 def command(
@@ -137,7 +119,7 @@ def command(
     _render.report(found, as_json, _rows(found, like), found.warnings)
 
 
-def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
+def _rows(found: Exported, like: str | None) -> _render.Rows:
     whose = f"names of section {found.like_section} of {like}" if found.like_section is not None else ""
     what = "export" if found.written else "dry run"
     yield (what, f"{found.input} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes), whose)
@@ -149,12 +131,10 @@ def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
         )
     elif found.renamed:
         yield from (("renamed", name, f"was {old}") for name, old in list(found.renamed.items())[: most(MANY)])
-        if len(found.renamed) > most(MANY):
-            yield ("renamed", f"and {len(found.renamed) - most(MANY)} more", "--verbose and --json list them")
+        yield from _render.rest("renamed", found.renamed, MANY)
     for name, other in list(found.tied.items())[: most(MANY)]:
         yield ("tied", name, f"written from {other}, which FILE has")
-    if (more := len(found.tied) - most(MANY)) > 0:
-        yield ("tied", f"and {plural(more, 'more name')}", "--verbose and --json list them")
+    yield from _render.rest("tied", found.tied, MANY, "name")
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     if not found.written:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from paramtool.cli import _completion, _display, _render
 from paramtool.cli._display import current
 from paramtool.cli._help import Command
+from paramtool.cli._inspect_rows import parts
 from paramtool.cli._options import JSON, READING, Row, options
 from paramtool.cli._text import FILE, plural, quoted
 from paramtool.commands import guess as guess_command
@@ -90,7 +90,7 @@ def command(
     return 0 if found.candidates or found.parts else 1
 
 
-def _rows(found: Guessed, values: bool) -> Iterator[_render.Row]:
+def _rows(found: Guessed, values: bool) -> _render.Rows:
     counts = [plural(len(found.checkpoint.entries), "tensor")]
     if found.considered or found.parts is None:
         counts.append(plural(len(found.considered), "place"))
@@ -116,9 +116,7 @@ def _rows(found: Guessed, values: bool) -> Iterator[_render.Row]:
         if place.decide and not place.is_refused:
             yield ("then", place.at or "(top)", _then(place, candidates, found.path))
     if found.parts is not None:
-        from paramtool.cli import _seen_parts
-
-        yield from _seen_parts.rows(found.parts)
+        yield from parts(found.parts)
         yield from (row for group in found.fused for row in _fused(group))
         yield from (("decide", at, why) for at, why in found.refused.items())
     elif not any(place.fits or place.is_refused for place in found.considered):
@@ -132,7 +130,7 @@ def _rows(found: Guessed, values: bool) -> Iterator[_render.Row]:
     yield from (("next", line) for line in found.commands)
 
 
-def _fused(group: SeenGroup) -> Iterator[_render.Row]:
+def _fused(group: SeenGroup) -> _render.Rows:
     """A fused tensor of each module: its candidates, and what would decide."""
     from paramtool.guessing.part_layouts import part_layouts
 

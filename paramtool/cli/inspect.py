@@ -197,7 +197,7 @@ def _capped(findings: Sequence[Finding]) -> Iterator[str]:
             yield f"{rule}: and {more} more; --verbose and --json list them"
 
 
-def _grouped(findings: Sequence[Finding], where: str) -> Iterator[_render.Row]:
+def _grouped(findings: Sequence[Finding], where: str) -> _render.Rows:
     """A row for what a rule finds, with the first names of those of which it finds the same."""
     groups = grouped(((finding.rule, finding.what or finding.message), finding) for finding in findings)
     for (rule, what), group in groups.items():

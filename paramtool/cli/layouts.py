@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +12,7 @@ from paramtool.cli._help import Command
 from paramtool.cli._options import JSON
 from paramtool.cli._text import FILE, evidence_in_short, plural
 from paramtool.commands import layouts as layouts_command
+from paramtool.errors import leading
 from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> No
         _render.rows(show_dialect(found.dialects[0]))
 
 
-def _list(found: EveryLayout) -> Iterator[_render.Row]:
+def _list(found: EveryLayout) -> _render.Rows:
     label = "layout"
     for layout in found.networks:
         # The kinds of networks, and in the long form what each can be.
@@ -86,7 +86,7 @@ def _evidence(layout: Layout) -> str:
     return _render.brief(evidence_in_short(found), "; ".join(found))
 
 
-def _show(layout: Layout) -> Iterator[_render.Row]:
+def _show(layout: Layout) -> _render.Rows:
     yield ("layout", layout.name, layout.title)
     for form in layout.forms:
         when = " ".join(f"{key}={value}" for key, value in form.when.items())
@@ -116,7 +116,7 @@ MANY_MODELS = 12
 """How many models of a dialect are shown; --verbose and --json list all."""
 
 
-def listed(found: EveryLayout) -> Iterator[_render.Row]:
+def listed(found: EveryLayout) -> _render.Rows:
     """A row for each layout of parts, and for each dialect."""
     label = "parts"
     for layout in found.parts:
@@ -132,7 +132,7 @@ def _count(one: DialectSummary) -> str:
     return plural(len(one.models), "model") if one.models else "every model"
 
 
-def show(layout: PartLayout) -> Iterator[_render.Row]:
+def show(layout: PartLayout) -> _render.Rows:
     """One layout of parts: its tensors, the facts that it needs, who has it, and what it is mistaken for."""
     from paramtool.parts.layout import group, proofs
     from paramtool.parts.sizes import MEANINGS
@@ -157,24 +157,16 @@ def show(layout: PartLayout) -> Iterator[_render.Row]:
         yield ("mistaken", ", ".join(layout.like), "the same shapes and other rows: no shape tells them apart")
 
 
-def show_dialect(one: DialectSummary) -> Iterator[_render.Row]:
+def show_dialect(one: DialectSummary) -> _render.Rows:
     """One dialect: its version, its models, what is refused, and what a reader should know."""
     yield ("dialect", one.name, one.title)
     yield ("version", one.version)
     if one.layouts:
         yield ("layouts", ", ".join(one.layouts))
-    yield ("models", _count(one), _render.brief(_few(one.models), ", ".join(one.models)))
+    yield ("models", _count(one), _render.brief(leading(one.models, most(MANY_MODELS)), ", ".join(one.models)))
     reasons: dict[str, dict[str, str]] = {}
     for name, why in one.refused.items():
         reasons.setdefault(why.partition(": ")[0], {})[name] = why
     for head, names in reasons.items():
-        yield ("refused", _few(names), head if len(names) > 1 else next(iter(names.values())))
+        yield ("refused", leading([*names], most(MANY_MODELS)), head if len(names) > 1 else next(iter(names.values())))
     yield from (("note", text) for text in one.caveats)
-
-
-def _few(names: Iterable[str]) -> str:
-    """The first names, and how many more there are."""
-    every = list(names)
-    few = every[: most(MANY_MODELS)]
-    more = f" and {len(every) - len(few)} more" if len(few) < len(every) else ""
-    return ", ".join(few) + more

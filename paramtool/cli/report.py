@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -53,7 +52,7 @@ def command(path: str, other: str | None, *, as_json: bool, **options: Any) -> N
     _render.report(found, as_json, _rows(found), found.warnings)
 
 
-def _rows(found: PageReport) -> Iterator[_render.Row]:
+def _rows(found: PageReport) -> _render.Rows:
     yield ("report", found.output, size(found.nbytes), plural(len(found.sections), "section"))
     for title in found.sections:
         yield ("section", title)

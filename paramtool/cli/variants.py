@@ -70,7 +70,7 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
     return exit_code([0 if all(one.loads for one in found) else 1, *(one.code for one in failed if one)])
 
 
-def _rows(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
+def _rows(path: str, found: Sequence[Variant]) -> _render.Rows:
     for variant in found:
         # What there is of each kind, in the order of what matters.
         counts = (
@@ -126,7 +126,7 @@ _RELATIONS = {
 }  # fmt: skip
 
 
-def _next(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
+def _next(path: str, found: Sequence[Variant]) -> _render.Rows:
     """How the first variant that loads through aliases does so, with paramtool and for programs without it."""
     variant = next((v for v in found if v.loads and v.through and not v.advice), None)
     if variant is None:

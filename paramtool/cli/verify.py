@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -77,7 +77,7 @@ def command(
     return 1 if found.differences else 0
 
 
-def _rows(found: verify_command.Verified) -> Iterator[_render.Row]:
+def _rows(found: verify_command.Verified) -> _render.Rows:
     what = f"compared: {', '.join(found.compared)}"
     label = "verified"
     if found.names:

@@ -147,7 +147,7 @@ ALWAYS_SEVERAL = {
     "formats/torch/names.py: {most.places} places",
     "formats/torch/names.py: {most.tensors} tensors",
     "formats/mxnet/params.py: {count} arrays",
-    "formats/mxnet/params.py: {count} times",
+    "formats/mxnet/params.py: {many} times",
     "formats/mxnet/ndarray.py: {ndim} axes",
     "guessing/cells.py: {gates} blocks",
     "guessing/names.py: {specs} networks",

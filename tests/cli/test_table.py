@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.cli._table import COPIED, GAP, laid_out, width, wrapped
+from paramtool.cli._render import COPIED, GAP, laid_out, width, wrapped
 
 NAMES = st.text(st.sampled_from("abcdefgh.0_重み\u0301/"), min_size=1, max_size=60).filter(str.strip)
 WORDS = st.lists(st.text(st.sampled_from("abcdefgh重"), min_size=1, max_size=9), min_size=1, max_size=12).map(" ".join)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paramtool.cli._table import width
+from paramtool.cli._render import width
 from tests.cli.test_commands import on_a_terminal
 from tests.golden.terminal import COLUMNS, FOLDER, GROUPS, place, shown
 
