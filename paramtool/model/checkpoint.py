@@ -333,10 +333,6 @@ class Checkpoint(Displayed):
         """{name: view} of the plain tensors."""
         return {name: entry.value for name, entry in self.entries.items() if isinstance(entry.value, View)}
 
-    def shapes(self) -> dict[str, Shape]:
-        """The shapes of these."""
-        return {name: view.shape for name, view in self.views().items()}
-
     def described(self) -> Iterator[str]:
         """Each tensor in a few words, for people."""
         for name, entry in self.entries.items():

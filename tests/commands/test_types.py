@@ -516,7 +516,7 @@ def test_verify_converts_again(dtype: Any, layout: str, tmp_path: Path) -> None:
 
 
 def test_verify_makes_again_what_an_option_of_the_command_line_gave(tmp_path: Path) -> None:
-    """The options of a layout are in the record; other numbers are found, and so is a record that says another value."""
+    """The options of a layout are in the record; other numbers are found, and a record with another value, too."""
     lstm = {f"rnn.{name}": tensor for name, tensor in nn.LSTM(3, 4).state_dict().items()}
     paramtool.convert(save(tmp_path, lstm), tmp_path / "tf.safetensors", target="tf1.basic:forget_bias=0.5")
     path, out = save(tmp_path, paramtool.torch.load_file(tmp_path / "tf.safetensors")), tmp_path / OUT

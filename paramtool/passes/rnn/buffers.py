@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
 
 from paramtool import layouts
 from paramtool.layouts.evidence import evidence
@@ -38,7 +37,7 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
     views = {name: view for name, view in checkpoint.views().items() if view.storage in blocks}
     shapes = {name: view.shape for name, view in views.items()}
     names = Ordered(views)
-    known: dict[Hashable, _Buffer | None] = {}
+    known: dict[Hashable, tuple[int, Spec] | None] = {}
     buffers: dict[int, tuple[str, Spec]] = {}
     for at in modules(parts, {}, shapes):
         inside = {name: views[name] for name in names.under(f"{at}." if at else "")}
@@ -52,22 +51,18 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
         if geometry not in known:
             known[geometry] = _buffer(at, inside, storages)
         if (found := known[geometry]) is not None:  # otherwise the block is shown as windows
-            buffers.setdefault(int(storages[found.storage]), (at, found.spec))
+            buffers.setdefault(int(storages[found[0]]), (at, found[1]))
     proof = evidence(layouts.find(BUFFER)) if buffers else ()
     return {storage: FusedNetwork(at, BUFFER, spec, proof) for storage, (at, spec) in buffers.items()}
 
 
-class _Buffer(NamedTuple):
-    """The buffer of a network, by its place among the storages of its module."""
+def _buffer(at: str, views: Views, storages: list[StorageId]) -> tuple[int, Spec] | None:
+    """Which of the storages a network's tensors fill in the buffer's order, from its first byte on.
 
-    storage: int
-    spec: Spec
-
-
-def _buffer(at: str, views: Views, storages: list[StorageId]) -> _Buffer | None:
-    """The storage that a network's tensors fill in the buffer's order, from its first byte on, or None."""
+    None where they fill none.
+    """
     one = network_if_any(layouts.find(PARTS), at, {name: view.shape for name, view in views.items()})
     made = convert_if_held(one, views, layouts.find(BUFFER), {}, at=at) if one else None
     if one is None or made is None or made.parent is None or made.parent.offset:
         return None
-    return _Buffer(storages.index(made.parent.storage), one.spec)
+    return storages.index(made.parent.storage), one.spec

@@ -9,7 +9,7 @@ be equal.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from itertools import pairwise
 
@@ -233,8 +233,17 @@ def convert(
     LayoutError if the layout cannot hold the network; conditions on the bytes are in `requires`.
     """
     options = layout.chosen(options)
-    form = _form(layout, network, options)
-    cells = _cells(network, views, carry, into_second)
+    try:
+        form = layout.form(network.spec, options)
+    except LayoutError as error:
+        error.hint = _holders(network.spec)
+        raise (error.located(repr(network.at)) if network.at else error) from None
+    cells = _Cells(repr(network.at) if network.at else "the network", carry=carry, into_second=into_second)
+    _check_dtypes(network, views, cells.where)
+    for tensor in network.stored():
+        name = network.tensors[tensor.name]
+        for place in cells.places(tensor, as_stored(views[name], tensor.shape)):
+            _take(cells, place, name)
     if swapped:
         # Read the inputs of the first layer, which are of two axes, with these in the other order.
         for cell, source in cells.found.items():
@@ -260,19 +269,28 @@ def convert(
         target, lost = _target(name, tensor, cells, dtype)
         targets.append(_shaped(target, (shapes or {}).get(tensor.name, tensor.shape), cells.where))
         lossy |= lost
-    cells.changes += [*_put_together(network), *_notes(layout, options, network.spec), *_taken(network)]
-    cells.changes += _reshaped(network, views, layout, targets)
+    cells.changes += [*_put_together(network), *_notes(layout, options, network.spec)]
+    for raw, name in network.raw.items():
+        cells.changes.append(Change("taken", f"{raw!r} is read as {name!r}, which weight dropout makes from it"))
+    if layout == network.layout:  # tensors that lose or gain axes of length 1
+        for old, new in zip((network.tensors[tensor.name] for tensor in network.stored()), targets, strict=False):
+            if (before := views[old].shape) != new.shape:
+                what = f"{old!r} {list(before)} now has the layout's shape {list(new.shape)}"
+                cells.changes.append(Change("shaped", what))
     kept = tuple(_kept(network, at, lossy, cells, dtype=dtype)) if keep_split and lossy else ()
     if kept:
         hold = "holds" if len(kept) == 1 else "hold"
         what = f"{plural(len(kept), 'tensor')} {KEPT_PREFIX}... {hold} the biases as they were"
         cells.changes.append(Change("kept", what))
+    # The network as its new tensors show it: without cells of zeros for which the layout has no place
+    spec, kinds = network.spec, form.kinds()
+    peephole, initial_state = spec.peephole and "peep" in kinds, spec.initial_state and "h0" in kinds
     return Converted(
         source=network,
         at=at,
         layout=layout,
         form=form,
-        spec=_held(network.spec, form),
+        spec=replace(spec, peephole=peephole, initial_state=initial_state),
         options=options,
         targets=tuple(targets),
         tensors={tensor.name: target.name for tensor, target in zip(tensors, targets, strict=True)},
@@ -293,20 +311,6 @@ def _put_together(network: Network) -> Iterator[Change]:
         yield Change("stacked", f"a layer of {network.stacked[0]!r}")
 
 
-def _taken(network: Network) -> Iterator[Change]:
-    """Which tensors are read in place of others."""
-    for raw, name in network.raw.items():
-        yield Change("taken", f"{raw!r} is read as {name!r}, which weight dropout makes from it")
-
-
-def _reshaped(network: Network, views: Views, layout: Layout, targets: Iterable[Target]) -> Iterator[Change]:
-    """Tensors that stay in their layout and lose or gain axes of length 1."""
-    if layout == network.layout:
-        for old, new in zip((network.tensors[tensor.name] for tensor in network.stored()), targets, strict=False):
-            if views[old].shape != new.shape:
-                yield Change("shaped", f"{old!r} {list(views[old].shape)} now has the layout's shape {list(new.shape)}")
-
-
 def _notes(layout: Layout, options: Mapping[str, str], spec: Spec) -> Iterator[Change]:
     """What a program that runs the network has to know, and what is not proved."""
     for option in layout.options:
@@ -321,15 +325,6 @@ def _notes(layout: Layout, options: Mapping[str, str], spec: Spec) -> Iterator[C
             yield Change("unproved", doubt)
 
 
-def _form(layout: Layout, network: Network, options: Mapping[str, str]) -> Form:
-    """The form that holds a network; LayoutError says why there is none, and names layouts that can hold it."""
-    try:
-        return layout.form(network.spec, options)
-    except LayoutError as error:
-        error.hint = _holders(network.spec)
-        raise (error.located(repr(network.at)) if network.at else error) from None
-
-
 def _holders(spec: Spec) -> str:
     """The layouts that can hold a network."""
     names = [one.name for one in layouts.all_layouts() if _forms_for(one, spec)]
@@ -342,18 +337,6 @@ def _forms_for(layout: Layout, spec: Spec) -> list[Form]:
 
 
 # --- the source -------------------------------------------------------------------------------------------------
-
-
-def _cells(network: Network, views: Views, carry: SlotKind, into_second: bool) -> _Cells:
-    """Where each cell of a network is."""
-    where = repr(network.at) if network.at else "the network"
-    cells = _Cells(where, carry=carry, into_second=into_second)
-    _check_dtypes(network, views, cells.where)
-    for tensor in network.stored():
-        name = network.tensors[tensor.name]
-        for place in cells.places(tensor, as_stored(views[name], tensor.shape)):
-            _take(cells, place, name)
-    return cells
 
 
 def _check_dtypes(network: Network, views: Views, where: str) -> None:
@@ -382,16 +365,6 @@ _ABSENT = {
     "c0": ("initial state", "initial_state"),
 }
 """Kinds of cells that a network may lack: what they are called, and the word of a spec for them."""
-
-
-def _held(spec: Spec, form: Form) -> Spec:
-    """The network as its new tensors show it: without cells of zeros for which the layout has no place."""
-    held = form.kinds()
-    return replace(
-        spec,
-        peephole=spec.peephole and "peep" in held,
-        initial_state=spec.initial_state and "h0" in held,
-    )
 
 
 def _take(cells: _Cells, place: Place, name: str) -> None:

@@ -10,7 +10,6 @@ from paramtool import layouts
 from paramtool.errors import LayoutError, PlanError, leading, listed, plural
 from paramtool.grouping import omit
 from paramtool.layouts import evidence as layout_evidence
-from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import MERGES, text
 from paramtool.model import alias
@@ -18,7 +17,7 @@ from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.optimizer import Move, SlotKind, SlotTargets
 from paramtool.model.plan import Plan, Target
-from paramtool.model.view import Shape, Shapes, View, Views, contiguous, reshaped
+from paramtool.model.view import Shapes, View, Views, contiguous, reshaped
 from paramtool.passes.module_versions import exchanged
 from paramtool.passes.rewriting import Outcome, in_order, joined, lost, marked, of_rest, swaps, window
 from paramtool.passes.rnn.buffers import fused_networks
@@ -51,14 +50,26 @@ def together(
     consumed = old | stale | _kept(checkpoint, converted) | _replaced(converted, whole)
     _refuse_clashes(checkpoint, converted, consumed - old if keep_names else consumed)
     windows = {name: entry for name, entry in checkpoint.entries.items() if keep_names and name in old}
-    firsts = _firsts(checkpoint, converted)
+    # {the first old name of a network: its new names}
+    rank = {name: k for k, name in enumerate(checkpoint.entries)}
+    firsts: dict[str, list[str]] = {}
+    for one in converted:
+        first = min(one.source.tensors.values(), key=rank.__getitem__)
+        firsts.setdefault(first, []).extend(_new(one))
     rest = replace(
         checkpoint,
         entries=omit(checkpoint.entries, consumed),
         objects=exchanged(checkpoint.objects, swaps(firsts, consumed, windows)),
     )
     base = of_rest(rest, bool(converted), skip_unsupported, split_content)
-    made = shared((_new_tensors(one) for one in converted), whole)
+    new = (
+        NewTensors(
+            one.source.at, (*one.targets, *one.kept), {name: tensor for tensor, name in one.tensors.items()},
+            tuple(one.source.tensors.values()),
+        )
+        for one in converted
+    )  # fmt: skip
+    made = shared(new, whole)
     # The new names; they are parameters, or require gradients, if every tensor of their network does.
     found = dict(made.names)
     for one in converted:
@@ -67,10 +78,11 @@ def together(
             found[target.name] = marked(found[target.name], entries)
     found |= dict(_windows(checkpoint, converted, made)) if keep_names else {}
     where = checkpoint.path
+    gone = {at for one in everything for at in (one.source.at, *one.source.stacked)}
     plan = replace(
         joined(base, made, found, in_order(checkpoint, base, firsts, windows)),
         modules=(
-            *_other_modules(checkpoint, everything),
+            *(module for module in checkpoint.modules if module.at not in gone),
             *(_module(one, checkpoint, stay) for one, stay in zip(everything, stays, strict=True)),
         ),
         requires=tuple(replace(one, message=f"{where}: {one.message}") for c in everything for one in c.requires),
@@ -100,7 +112,9 @@ def _move(one: Converted) -> Move:
 
     def through(views: Views, kind: SlotKind) -> SlotTargets:
         done = convert(one.source, views, one.layout, one.options, at=one.at, shapes=shapes, carry=kind)
-        return SlotTargets(done.targets, done.requires, tuple(_rates(one)))
+        kinds = dict.fromkeys(change.kind for change in one.changes)
+        rates = tuple(f"{_where(one)}: {_RATES[change]}" for change in kinds if change in _RATES)
+        return SlotTargets(done.targets, done.requires, rates)
 
     old = tuple(dict.fromkeys(one.source.tensors.values()))
     return Move(old, tuple(target.name for target in one.targets), through, is_elementwise=False)
@@ -112,17 +126,6 @@ _RATES = {
     "split": "one bias became two, which both move at each step: their sum will move twice as far as the one bias did",
 }
 """{kind of a change: what it does to the steps of an optimizer}"""
-
-
-def _rates(one: Converted) -> Iterator[str]:
-    """What a conversion does to the steps of an optimizer."""
-    kinds = dict.fromkeys(change.kind for change in one.changes)
-    yield from (f"{_where(one)}: {_RATES[kind]}" for kind in kinds if kind in _RATES)
-
-
-def _new_tensors(one: Converted) -> NewTensors:
-    roles = {name: tensor for tensor, name in one.tensors.items()}
-    return NewTensors(one.source.at, (*one.targets, *one.kept), roles, tuple(one.source.tensors.values()))
 
 
 def _refuse_integers(checkpoint: Checkpoint, converted: list[Converted]) -> None:
@@ -174,16 +177,6 @@ def _kept(checkpoint: Checkpoint, converted: list[Converted]) -> set[str]:
     return {name for name in checkpoint.entries if any(kept_off(at, name) is not None for at in ats)}
 
 
-def _firsts(checkpoint: Checkpoint, converted: list[Converted]) -> dict[str, list[str]]:
-    """{the first old name of a network: its new names}."""
-    rank = {name: k for k, name in enumerate(checkpoint.entries)}
-    firsts: dict[str, list[str]] = {}
-    for one in converted:
-        first = min(one.source.tensors.values(), key=rank.__getitem__)
-        firsts.setdefault(first, []).extend(_new(one))
-    return firsts
-
-
 def _refuse_clashes(checkpoint: Checkpoint, converted: list[Converted], gone: set[str]) -> None:
     """PlanError if another tensor already has a new name."""
     taken = checkpoint.entries.keys() - gone
@@ -232,12 +225,6 @@ def _one_window(target: Target, wanted: View) -> View | None:
     return view if view is not None and view.dtype == wanted.dtype else None
 
 
-def _other_modules(checkpoint: Checkpoint, converted: list[Converted]) -> Iterator[Module]:
-    """What the file says about networks that are left unchanged."""
-    gone = {at for one in converted for at in (one.source.at, *one.source.stacked)}
-    yield from (module for module in checkpoint.modules if module.at not in gone)
-
-
 PARTS = ("torch", "torch.cell")
 """Layouts to which `unfuse` restores networks exactly as they were."""
 
@@ -250,7 +237,11 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     source += f": {changes}" if changes else ""
     unseen = [fact for fact in (*one.layout.assumed, *one.layout.required) if one.spec.has(fact)]
     parts = one.source.layout.name if one.source.layout.name in PARTS else ""
-    shapes: Shapes = _own_shapes(one.source, checkpoint) if parts else {}
+    shapes: Shapes = {}
+    if parts:  # those that differ from those of the layout
+        there, tensors = checkpoint.shapes(), one.source.tensors
+        pairs = ((tensor, there[tensors[tensor.name]]) for tensor in one.source.stored())
+        shapes = {tensor.name: shape for tensor, shape in pairs if shape != tensor.shape}
     if stays:
         before = next((module for module in checkpoint.modules if module.at == one.at), None)
         source, parts, shapes = (before.source, before.parts, before.shapes) if before else ("", "", {})
@@ -269,13 +260,6 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     )
 
 
-def _own_shapes(one: Network, checkpoint: Checkpoint) -> dict[str, Shape]:
-    """The shapes of a network's tensors that differ from those of its layout."""
-    views = checkpoint.views()
-    found = {tensor.name: (views[one.tensors[tensor.name]].shape, tensor.shape) for tensor in one.stored()}
-    return {name: shape for name, (shape, usual) in found.items() if shape != usual}
-
-
 def _where(one: Converted) -> str:
     return repr(one.source.at) if one.source.at else "the network"
 
@@ -291,18 +275,15 @@ def _assumptions(converted: list[Converted], merges: bool) -> Iterator[str]:
                 f"program that runs it has to give the outputs of its two directions, {one.spec.recurrent} wide each, "
                 f"{MERGES[one.spec.merge]}; the record in the output says so"
             )
-        yield from (f"{_where(one)}: {text}" for text in _outside(one.source.layout, one.layout))
+        # What only the programs of one of the two layouts do beside a network
+        old, new = one.source.layout.outside, one.layout.outside
+        yield from (f"{_where(one)}: {text}" for text in old if text not in new)
+        yield from (f"{_where(one)}: {text}" for text in new if text not in old)
         if one.source.layout.name == "torch.cell" and one.spec.layers > 1:
             yield f"{_where(one)}: assumed that its {one.spec.layers} cells are the layers of one network"
         if one.spec.kind == "rnn" and not one.spec.activation:
             unsure = "no tensor shows whether its activation is tanh or relu"
             yield f'{_where(one)}: {unsure}; --spec "activation=..." records it'
-
-
-def _outside(source: Layout, target: Layout) -> Iterator[str]:
-    """What only the programs of one of two layouts do beside a network."""
-    for one, other in ((source, target), (target, source)):
-        yield from (text for text in one.outside if text not in other.outside)
 
 
 def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) -> Iterator[str]:
