@@ -37,7 +37,7 @@ from paramtool.formats.hdf5.keras_config import KerasConfig
 from paramtool.formats.onnx import into as onnx_into
 from paramtool.formats.output import OutputFile
 from paramtool.layouts.networks import Network
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint, LayerPart
 from paramtool.model.conventions import COUNTERS, INERT, NEUTRAL, NORMS
@@ -62,7 +62,7 @@ NOT_HERE = ("keep_names", "keep_split", "drop_kept", "rename", "skip_unsupported
 SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class IntoWork(Work):
     """A model, and the weights that are put into it."""
 
@@ -468,7 +468,7 @@ def _of_keras(into: Into, source: Checkpoint, model: Checkpoint) -> Iterator[str
 # --- The files of models whose weights can be replaced, as a table: what `convert --into` takes ----------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelFormat:
     """How the weights in one format's files are replaced."""
 

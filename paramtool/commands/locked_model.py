@@ -18,7 +18,7 @@ from paramtool.engine.read.digests import Signed
 from paramtool.engine.read.one_pass import Hashes, HashPlan
 from paramtool.errors import plural
 from paramtool.grouping import grouped
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.lockfile import digests
 from paramtool.lockfile.lock import (
     COMPOUND,
@@ -46,7 +46,7 @@ from paramtool.passes import module_versions, objects_text
 from paramtool.passes.lock import places
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LockReading:
     """What is read of a checkpoint for a lock."""
 

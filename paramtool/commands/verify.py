@@ -37,7 +37,7 @@ from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import types as types_record
 from paramtool.formats.table import holds
 from paramtool.grouping import omit
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Compound
 from paramtool.model.config import reading
@@ -46,7 +46,7 @@ from paramtool.model.display import Displayed
 from paramtool.passes.module_versions import ATTRIBUTE, other_versions
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class Verified(Displayed):
     """What `verify` found."""
 
@@ -76,7 +76,7 @@ class Verified(Displayed):
     _members = "output against differences names compared remade+ rounded+ dequantised+ converted+ warnings+"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Compared:
     """What of two checkpoints is compared."""
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import NamedTuple
 
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import Shape
 
 VERSION = 2
@@ -105,7 +105,7 @@ class LockedObject(NamedTuple):
     line: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LockedModel:
     """A checkpoint, as it is now or as it was when it was locked."""
 
@@ -158,7 +158,7 @@ class LockedModel:
         return self.content.startswith(f"{HEADERS}:")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lock:
     """A lock file."""
 

@@ -39,7 +39,7 @@ from paramtool.formats import hf_config, policy
 from paramtool.formats.files import is_folder, unreadable
 from paramtool.formats.folder import weight_sets
 from paramtool.formats.folder.below import FolderReading, remembering
-from paramtool.lazy_dataclass import dataclass
+from paramtool.lazy_dataclass import frozen
 from paramtool.lockfile.lock import NAME
 from paramtool.model.checkpoint import judged_files
 from paramtool.model.finding import FileLine, Finding
@@ -233,7 +233,7 @@ class _SoFar:
         self.locked = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Checking:
     """One run of `check`: what is asked, and what each checkpoint is asked for."""
 
