@@ -264,7 +264,7 @@ def load_model(
     if asked.is_unknown:
         known = {*(one.name for one in verdict.filled), *held.named.made}
         lacks = tuple(name for name in missing if name not in known)
-        unused = tuple(name for name in unused if name in unexpected)
+        unused = tuple(name for name in unexpected if held.tree is not None or name in unused)
         if strict and (late := (*lacks, *unused)):
             raise ModelError(
                 f"{where}: what {type(model).__name__} does with it showed only while it was loaded, and "
