@@ -160,7 +160,6 @@ def given_of(source: Source, held: Held, lent: Collection[str], names: Collectio
     part = held.stored(names)
     for batch in batches(source, part, "cpu", lent):
         found |= batch
-    source.settle()
     for name, entry in part.entries.items():
         if isinstance(entry.value, (NoData, Unreadable)):
             unmade[name] = kind_of(entry.value)

@@ -58,8 +58,8 @@ def batches(
     """The tensors of one alias set after the other, each alias set in one buffer.
 
     Those of the names in `lent` are pages of the file where they can be, mapped privately: a name is lent to somebody
-    who copies from it and keeps nothing, since such a page is lost with the file; the source's `settle` says
-    whether their CRCs are right.  All others are in memory.
+    who copies from it and keeps nothing, since such a page is lost with the file; no CRC of them is compared.  All
+    others are in memory.
     """
     graph = alias.build(checkpoint)
     parts = {f"{name}/data": name for name in graph.pending}
@@ -96,7 +96,6 @@ def _pages(source: Source, part: LoadBuffer, maps: dict[str, mmap.mmap]) -> torc
     try:
         if backing.file not in maps:
             maps[backing.file] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        source.prove_later(int(owner.storage))
         return torch.frombuffer(maps[backing.file], dtype=torch.uint8, offset=start, count=part.nbytes)
     except (OSError, ValueError):  # a file that cannot be mapped, or is shorter now: reading says so
         return None

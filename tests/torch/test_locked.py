@@ -196,3 +196,21 @@ def test_what_is_not_loaded_is_not_judged(tmp_path: Path) -> None:
     }  # fmt: skip
     paramtool.torch.load_model(nn.LSTM(3, 4), tmp_path / "later.pt", lock=tmp_path / "l")
     paramtool.load_file(tmp_path / "later.pt", lock=tmp_path / "l")
+
+
+def test_crcs_are_not_compared_as_in_torch(folder: Path) -> None:
+    """A byte that changed is loaded as by torch.load; `check` and a lock find it."""
+    damaged = folder / "m.pt"
+    data = bytearray(damaged.read_bytes())
+    number = torch.load(damaged)["weight_ih_l0"].numpy().tobytes()
+    data[data.index(number) + 1] ^= 1
+    damaged.write_bytes(data)
+    loaded, expected = nn.LSTM(3, 4), nn.LSTM(3, 4)
+    paramtool.torch.load_model(loaded, damaged)
+    expected.load_state_dict(torch.load(damaged, mmap=True))
+    assert all(torch.equal(tensor, expected.state_dict()[name]) for name, tensor in loaded.state_dict().items())
+    assert not torch.equal(loaded.weight_ih_l0, model().weight_ih_l0)
+    with pytest.raises((LockError, FormatError)):
+        paramtool.torch.load_model(model(), damaged, lock=folder / "paramtool.lock")
+    with pytest.raises(FormatError, match="the archive says"):
+        paramtool.torch.load_file(damaged)

@@ -20,15 +20,17 @@ THREAD_NBYTES = 4 << 20
 class Crcs:
     """The CRCs of ranges of files, each of which is compared at most once."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, is_asked: bool = True) -> None:
+        """Without `is_asked` none is compared, but for those of bytes that are decoded."""
         self._checkpoint = checkpoint
+        self._is_asked = is_asked
         self._proved: set[ByteRange] = set()
         self._pending: dict[ByteRange, Promise[int]] = {}
         self._threads = Threads()
 
     def is_unproved(self, part: ByteRange) -> bool:
         """Whether a range has a CRC that was not compared yet."""
-        return part.crc32 is not None and part not in self._proved
+        return self._is_asked and part.crc32 is not None and part not in self._proved
 
     def around(self, part: ByteRange) -> ByteRange | None:
         """The range with a CRC that contains a part of a file, or None."""
@@ -36,7 +38,7 @@ class Crcs:
 
     def begin(self, sealed: ByteRange | None, opened: Callable[[str], BinaryIO]) -> None:
         """Begin to compare a range with its CRC, unless that was done before; `opened` gives its file."""
-        if sealed is None or sealed in self._proved:
+        if sealed is None or not self.is_unproved(sealed):
             return
         self._proved.add(sealed)
         file = opened(sealed.file)

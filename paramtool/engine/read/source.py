@@ -54,11 +54,11 @@ Buffer = memoryview | bytes
 class Source:
     """The files of a checkpoint, open for reading windows.  A context manager."""
 
-    def __init__(self, checkpoint: Checkpoint, max_files: int = 0) -> None:
+    def __init__(self, checkpoint: Checkpoint, max_files: int = 0, *, compares_crcs: bool = True) -> None:
         """`max_files` may be open at once; 0 for as many as the system allows easily."""
         self.checkpoint = checkpoint
         self._files = OpenFiles(checkpoint.files, max_files)
-        self._crcs = Crcs(checkpoint)
+        self._crcs = Crcs(checkpoint, compares_crcs)
         self.nbytes_read = 0
         """Bytes that were read from storages so far."""
         self._spool = Spool()
