@@ -213,9 +213,11 @@ def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
     """Fill a buffer with the bytes of a file from a position on; FormatError if they cannot be read."""
     while buffer:
         try:
-            count = _read_some(file, start, buffer)
+            count = _READ_INTO(file.fileno(), [buffer], start)
         except OSError as error:
             raise _unread(file, start, error) from None
+        if count == len(buffer):
+            return
         if not count:
             end = min(start, os.fstat(file.fileno()).st_size)
             raise FormatError(f"{file.name}: ends at byte {end}; expected {start + len(buffer) - end} more bytes")
@@ -250,15 +252,15 @@ def _pread(descriptor: int, nbytes: int, start: int) -> bytes:
         return os.read(descriptor, nbytes)
 
 
-def _read_some(file: BinaryIO, start: int, buffer: memoryview) -> int:
-    """Read what one call gives.  macOS before 11 has no preadv."""
-    if hasattr(os, "preadv"):
-        return os.preadv(file.fileno(), [buffer], start)
-    data = _pread(file.fileno(), len(buffer), start)
-    buffer[: len(data)] = data
+def _preadv(descriptor: int, buffers: list[memoryview], start: int) -> int:
+    """Read what one call gives."""
+    data = _pread(descriptor, len(buffers[0]), start)
+    buffers[0][: len(data)] = data
     return len(data)
 
 
+_READ_INTO: Callable[[int, list[memoryview], int], int] = getattr(os, "preadv", _preadv)
+"""macOS before 11 has no preadv."""
 SEEKING = Lock()
 
 

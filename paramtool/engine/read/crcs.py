@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import BinaryIO
 
 from paramtool.engine.read.open_files import read_blocks
@@ -91,38 +91,6 @@ def _is_within(backing: Backing, around: ByteRange) -> bool:
 def _has_part(backing: Backing, storages: set[int]) -> bool:
     """Whether a tensor is assembled from any of these storages."""
     return isinstance(backing, Assembled) and any(part.there.storage in storages for part in backing.parts)
-
-
-POLYNOMIAL = 0xEDB88320
-"""That of CRC-32: x**31 is its lowest bit, and x**32 is left out."""
-
-
-def combined(crc: int, last: int, nbytes: int) -> int:
-    """The CRC of bytes, of which `crc` is that of all but the last `nbytes`, and `last` that of those.
-
-    >>> combined(zlib.crc32(b"weights "), zlib.crc32(b"and biases"), 10) == zlib.crc32(b"weights and biases")
-    True
-    """
-    return (_times(crc, _of_zeros(nbytes)) if crc else 0) ^ last
-
-
-@cache
-def _of_zeros(nbytes: int) -> int:
-    """What a CRC is multiplied with by so many zeros: x**(8 * nbytes)."""
-    found, power = 1 << 31, 1 << 23
-    while nbytes:
-        found = _times(found, power) if nbytes & 1 else found
-        power, nbytes = _times(power, power), nbytes >> 1
-    return found
-
-
-def _times(one: int, other: int) -> int:
-    """The product of two polynomials."""
-    found = 0
-    for k in reversed(range(32)):
-        found ^= other if one >> k & 1 else 0
-        other = other >> 1 ^ (POLYNOMIAL if other & 1 else 0)
-    return found
 
 
 def crc32_of(file: BinaryIO, start: int, stop: int) -> int:

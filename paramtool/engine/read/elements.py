@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from threading import local
 from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.read.blocks import spread
+from paramtool.engine.read.blocks import fastest, spread
 from paramtool.model.dtype import DType
 
 if TYPE_CHECKING:
@@ -38,6 +37,8 @@ SAMPLE = 1 << 12
 """Boxes of at most so many elements are a look at a window; larger ones are read to go through all of it."""
 TILE = 1 << 18
 """Elements are put in another order in tiles of this many, which stay in a processor's cache."""
+LINE_NBYTES = 64
+"""What a processor's cache fetches at once."""
 
 
 def number_type(dtype: DType) -> str:
@@ -111,12 +112,17 @@ class Elements:
 
     def __getitem__(self, index: tuple[Index, ...]) -> Array:
         """The elements of a box, with one axis for each slice."""
+        return self.read(index, None)
+
+    def read(self, index: tuple[Index, ...], held: Array | None) -> Array:
+        """The elements of a box, in bytes that are there or in new ones."""
         import numpy as np
 
         start, shape, strides = self._located(index)
         once = [1 if not stride and size else size for size, stride in zip(shape, strides, strict=True)]
         order = sorted(range(len(once)), key=lambda k: (once[k] > 1, -strides[k]))
-        out = np.empty([once[k] for k in order], self._kind)  # in the storage's order: rows are read in place
+        ordered = [once[k] for k in order]  # in the storage's order: rows are read in place
+        out: Array = np.empty(ordered, self._kind) if held is None else np.ndarray(ordered, self._kind, held.data)
         long = [k for k in order if once[k] > 1]
         if out.size:
             _fill(self._reader(), out.reshape([once[k] for k in long]), start, [strides[k] for k in long])
@@ -163,32 +169,64 @@ def _spread(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
 
 
 def move(out: Array, values: Array) -> None:
-    """Copy an array into another of its shape, tile by tile where one is transposed."""
-    for tile in spread((out, values), out.shape, TILE) if out.size > TILE >> 2 else [...]:
-        out[tile] = values[tile]
+    """Copy an array into another of its shape."""
+    for to, part in _tiles(out, values):
+        to[...] = part
 
 
-_rooms = local()
+def equal(a: Array, b: Array) -> bool:
+    """Whether two arrays of one shape hold the same raw elements."""
+    return all((one == other).all() for one, other in _tiles(a, b))
+
+
+def _tiles(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
+    """Two arrays in parts that stay in a processor's cache.
+
+    A part of the second that is transposed is copied to rows of an odd length first: where rows are as long as a power
+    of two, a column falls on few lines of the cache, and all of it is fetched again for each element.
+    """
+    import numpy as np
+
+    if a.size <= TILE >> 2:
+        yield a, b
+        return
+    is_turned = fastest(a) != fastest(b)
+    for tile in spread((a, b), a.shape, TILE):
+        part = b[tile]
+        if is_turned:
+            order = sorted(range(b.ndim), key=lambda k: -b.strides[k])
+            rows = part.transpose(order)
+            *outer, size = rows.shape
+            apart = np.empty((*outer, size + LINE_NBYTES // b.itemsize), b.dtype)[..., :size]
+            apart[...] = rows
+            part = apart.transpose([order.index(k) for k in range(b.ndim)])
+        yield a[tile], part
+
+
+_rooms: dict[int, Array] = {}
+"""Memory that was worked in, for the next time; threads take it with one call, which needs no lock."""
 
 
 @contextmanager
 def room(nbytes: int) -> Iterator[Array]:
-    """Bytes to work in, which a thread keeps for the next time."""
+    """Bytes to work in: the smallest kept ones that are enough, else new ones in place of the largest."""
     import numpy as np
 
-    kept: list[Array] = _rooms.__dict__.setdefault("kept", [])
-    found = kept.pop() if kept else np.empty(0, "u1")
-    if len(found) < nbytes:
+    kept = sorted((len(one), key) for key, one in list(_rooms.items()))
+    taken = (_rooms.pop(key, None) for size, key in kept if size >= nbytes)
+    found = next((one for one in taken if one is not None), None)
+    if found is None:
+        _rooms.pop(kept[-1][1] if kept else 0, None)
         found = np.empty(max(nbytes, SPAN_NBYTES), "u1")
     try:
         yield found[:nbytes]
     finally:
-        kept.append(found)
+        _rooms[id(found)] = found
 
 
 def forget_rooms() -> None:
-    """Give back the memory that this thread keeps."""
-    _rooms.__dict__.clear()
+    """Give back the memory that is kept."""
+    _rooms.clear()
 
 
 def _fill(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:

@@ -11,12 +11,12 @@ from contextlib import closing
 from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
-from paramtool.engine.read.crcs import combined
 from paramtool.engine.read.elements import PAGE_NBYTES, room
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import MAX_BLOCK_NBYTES, same, same_window
 from paramtool.engine.read.threads import CORES, threaded
 from paramtool.formats.files import read_at
+from paramtool.formats.zip.crc import crc32_joined
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 
@@ -143,7 +143,7 @@ def _compare(sources: tuple[Source, Source], runs: Sequence[_Run], found: list[b
             for (run, at, nbytes), (is_same, crcs) in zip(pieces, answer, strict=True):
                 run.is_same &= is_same
                 for side, crc in crcs.items():
-                    run.crcs[side] = combined(run.crcs[side], crc, nbytes)
+                    run.crcs[side] = crc32_joined(run.crcs[side], crc, nbytes)
                 advance(nbytes)
                 if at + nbytes == run.nbytes:
                     _settle(sources, run)

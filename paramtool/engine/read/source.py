@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.crcs import THREAD_NBYTES, Crcs
-from paramtool.engine.read.elements import ELEMENTS, Elements, number_type, take
+from paramtool.engine.read.elements import ELEMENTS, Elements, forget_rooms, number_type, take
 from paramtool.engine.read.open_files import CHUNK_NBYTES, OpenFiles, read_blocks
 from paramtool.errors import FormatError, OutputError
 from paramtool.formats.files import inflated, read_at, read_bytes
@@ -119,6 +119,7 @@ class Source:
         self._crcs.close()
         self._files.close()
         self._spool.close()
+        forget_rooms()
 
     def place(self, storage_id: int) -> tuple[BinaryIO, int]:
         """The file that has a storage's decoded bytes, and where they begin; no file has those of assembled tensors."""

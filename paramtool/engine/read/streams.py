@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paramtool.engine.read.blocks import spread
-from paramtool.engine.read.elements import ELEMENTS, room
+from paramtool.engine.read.elements import equal, room
 from paramtool.engine.read.source import BYTE, Buffer, Source
 from paramtool.engine.read.threads import threaded
 from paramtool.model.checkpoint import Checkpoint
@@ -101,11 +101,9 @@ def same_window(a_source: Source, a: View, b_source: Source, b: View, *, threads
     left, right = a_source.array(a).transpose(order), b_source.array(b).transpose(order)
 
     def same_box(box: tuple[slice, ...]) -> bool:
-        extent = [at.stop - at.start for at in box]
-        with room(size * prod(extent)) as one, room(size * prod(extent)) as other:
-            for array, held in ((left, one), (right, other)):
-                array.into(box, held.view(ELEMENTS[size]).reshape(extent))
-            return same(one, other)
+        nbytes = size * prod(at.stop - at.start for at in box)
+        with room(nbytes) as one, room(nbytes) as other:
+            return equal(left.read(box, one), right.read(box, other))
 
     most = MAX_BLOCK_NBYTES if a.is_contiguous and b.is_contiguous else max(MAX_BLOCK_NBYTES, TILES_NBYTES // threads)
     boxes = spread((left, right), shape, max(1, most // size))

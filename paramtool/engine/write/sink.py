@@ -11,7 +11,7 @@ from struct import Struct
 from types import TracebackType
 from typing import BinaryIO
 
-from paramtool.engine.read.open_files import read_blocks
+from paramtool.engine.read.open_files import CHUNK_NBYTES, read_blocks
 from paramtool.engine.read.source import Buffer
 from paramtool.engine.write.places import writing
 from paramtool.engine.write.staging import Staged
@@ -58,11 +58,11 @@ class Sink:
                 self.file.close()
 
     def write(self, data: Buffer) -> None:
-        """Write all of `data`."""
+        """Write all of `data` in chunks: Linux caches what is written at once in one page, and huge ones are slow."""
         rest = memoryview(data)
         with self._writing:
             while rest:
-                rest = rest[self.file.write(rest) :]
+                rest = rest[self.file.write(rest[:CHUNK_NBYTES]) :]
         self._wrote(len(data))
 
     def copy(self, file: BinaryIO, start: int, nbytes: int) -> None:
