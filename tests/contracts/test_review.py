@@ -183,8 +183,9 @@ def test_a_folder_is_only_replaced_where_it_is_an_earlier_output(tmp_path: Path)
 
 
 def test_a_model_is_not_touched_by_a_damaged_file(tmp_path: Path) -> None:
-    """A wrong CRC in the last member leaves every parameter as it was."""
+    """A wrong CRC in the last member leaves every parameter as it was, where a lock asks for the bytes."""
     path = saved({"weight": torch.ones(2, 2), "bias": torch.ones(2)}, tmp_path)
+    paramtool.lock([path], tmp_path / "paramtool.lock")
     data = bytearray(path.read_bytes())
     at = data.index(np.ones(2, "f4").tobytes(), data.index(np.ones(4, "f4").tobytes()) + 16)
     data[at] ^= 1
@@ -192,7 +193,7 @@ def test_a_model_is_not_touched_by_a_damaged_file(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     before = model.weight.clone()
     with pytest.raises(FormatError, match="CRC"):
-        paramtool.torch.load_model(model, path)
+        paramtool.torch.load_model(model, path, lock=tmp_path / "paramtool.lock")
     assert torch.equal(model.weight, before)
 
 

@@ -13,7 +13,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import nn
 
+import paramtool
+from paramtool.engine.write.writer import Checksums
+from paramtool.errors import OutputError
 from paramtool.formats.output import Late, Segment
 from paramtool.formats.zip.directory import read_directory
 from paramtool.formats.zip.write import archive
@@ -134,3 +139,26 @@ def test_very_many_members(tmp_path: Path) -> None:
     with path.open("rb") as file:
         assert len(read_directory(file, "many.pt")) == 70_001
     assert torch._C.PyTorchFileReader(str(path)).get_record("69999") == b"x"
+
+
+@pytest.mark.parametrize("words", ("dedup m.pt out.pt", "dedup m.safetensors out.pt", "export m.pt out.npz",
+                                   "convert m.safetensors out.pt"))  # fmt: skip
+def test_a_wrong_crc_of_a_large_member_is_found(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its bytes are compared with the source: zipfile reads only small ones."""
+    command, *paths = words.split()
+    source, output = (tmp_path / path for path in paths)
+    state = nn.LSTM(8, 600).state_dict()
+    state = {f"rnn.{name}": tensor for name, tensor in state.items()}
+    torch.save(state, source) if source.suffix == ".pt" else save_file(state, source)
+    largest = max(tensor.nbytes for tensor in state.values())
+    assert largest > 4 << 20
+    more = {"target": "keras", "keep_split": True} if command == "convert" else {}
+    right = Checksums.all
+    monkeypatch.setattr(Checksums, "all", lambda self: [crc ^ 1 for crc in right(self)])
+    with pytest.raises(OutputError, match="CRC"):
+        getattr(paramtool, command)(source, output, **more)
+    assert not output.exists()
+    monkeypatch.undo()
+    getattr(paramtool, command)(source, output, **more)
+    with zipfile.ZipFile(output) as archive:
+        assert archive.testzip() is None

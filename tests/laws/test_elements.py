@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool.engine.read import elements
-from paramtool.engine.read.elements import Elements, take
+from paramtool.engine.read.elements import Elements, equal, move, take
 from paramtool.model.dtype import DTYPES
 from paramtool.model.tiling import within
 from paramtool.model.view import View
+from tests.examples import examples
 
 DATA = np.random.default_rng(0).integers(0, 256, 1 << 16, "u1")
 
@@ -121,3 +122,26 @@ def test_bands_of_a_storage_meet_every_element_of_a_window_once(view: View, band
                 start + sum((n - 1) * s for n, s in zip(at.shape, at.strides, strict=True)) + size <= low + band * size
             )
     assert (seen == 1).all()
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(
+    st.permutations(range(3)),
+    st.tuples(st.integers(1, 3), st.integers(200, 600), st.integers(500, 1100)),
+    st.sampled_from(["u1", "u4", "u8", "V16"]),
+    st.data(),
+)
+def test_arrays_in_other_orders_move_and_compare(
+    order: list[int], shape: tuple[int, ...], kind: str, data: st.DataObject
+) -> None:
+    """Tile by tile, as NumPy does it; one changed bit is seen, wherever it is."""
+    nbytes = np.dtype(kind).itemsize * int(np.prod(shape))
+    values = np.random.default_rng(0).integers(0, 256, nbytes, "u1").view(kind).reshape(shape)
+    turned = np.empty([shape[k] for k in order], kind).transpose([order.index(k) for k in range(3)])
+    move(turned, values)
+    assert turned.tobytes() == values.tobytes()
+    assert equal(turned, values)
+    assert equal(values, turned)
+    values.reshape(-1).view("u1")[data.draw(st.integers(0, nbytes - 1))] ^= 1
+    assert not equal(turned, values)
+    assert not equal(values, turned)
