@@ -19,7 +19,7 @@ from paramtool.commands.seen_parts import fused_place, seen_at
 from paramtool.errors import LayoutError, ParamtoolError, UsageError
 from paramtool.formats.judging import judging
 from paramtool.grouping import grouped
-from paramtool.guessing import decide, vectors
+from paramtool.guessing import candidates, vectors
 from paramtool.guessing.candidates import Guess, flat, spec_of
 from paramtool.guessing.cells import as_toml
 from paramtool.guessing.names import by_names
@@ -225,7 +225,7 @@ def guess(
 
 def _decide(found: Sequence[Guess], format: str) -> tuple[str, ...]:
     """What would decide which network a place is; nothing where one candidate is left that assumes nothing."""
-    facts = decide.deciding(found)
+    facts = candidates.deciding(found)
     if found:
         facts += found[0].unshown
         doubt = "" if found[0].cell or found[0].sure == "said" else foreign_names(found[0].layout, format)
@@ -272,13 +272,13 @@ def _places(checkpoint: Checkpoint, at: str | None, facts: Facts) -> Places:
     said = [_said(module, everything, facts) for module in modules]
     found = said + by_names(_without(shapes, said, views), asked, at_home, facts)
     found += by_shapes(_without(shapes, found, views), asked)
-    places = grouped(((one.at, *sorted(one.tensors.values())), one) for one in decide.narrowed(found, facts))
+    places = grouped(((one.at, *sorted(one.tensors.values())), one) for one in candidates.narrowed(found, facts))
     made = [(Considered(key[0], "module", key[1:], len(ones), 0, False), ones) for key, ones in places.items()]
     made.sort(key=lambda place: not place[0].tensors)  # what cannot be typed comes after what can
     rest = _without(shapes, found, views)
     for name in vectors.vectors(rest, everything, asked and at in shapes):
         hints = vectors.hints(name, everything, flat_layout(checkpoint.format))
-        fit = decide.narrowed(flat(shapes[name][0], hints), facts)
+        fit = candidates.narrowed(flat(shapes[name][0], hints), facts)
         ones = [replace(one, tensors=_own(one.layout, name), unshown=_other_orders(one, at_home)) for one in fit]
         made.append((Considered(name, "vector", (name,), len(ones), 0, False), ones))
     return made
@@ -339,9 +339,9 @@ def _said(module: Module, shapes: Shapes, facts: Facts) -> Guess:
         told = merged(("the file", whole(parse(module.spec))), ("--spec", facts))
         read = network(layout, mine, module.at, shapes, facts=told, tensors=module.tensors)
         spec, tensors = str(read.spec), dict(read.tensors)
-        unshown = [decide.unshown(fact, how) for fact, how in (*read.assumed, *to_be_said(read))]
+        unshown = [candidates.unshown(fact, how) for fact, how in (*read.assumed, *to_be_said(read))]
         if module.unsure and (fact := module.unsure[0].partition("=")[0]) not in told:
-            unshown.append(decide.unshown(" or ".join(module.unsure), f'--spec "{fact}=..."'))
+            unshown.append(candidates.unshown(" or ".join(module.unsure), f'--spec "{fact}=..."'))
     except (LayoutError, UsageError) as error:
         reasons.append(f"it cannot be read as it is: {error.message}")
     return Guess(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from paramtool.model.finding import Finding
     from paramtool.model.match import Content, Equal
     from paramtool.passes.parts.seen_groups import SeenParts
-    from paramtool.passes.rnn.buffers import FusedNetwork
+    from paramtool.passes.rnn.convert import FusedNetwork
 
 
 def alias_graph(checkpoint: Checkpoint | Path, keep: str = "first") -> AliasGraph:
@@ -409,6 +409,6 @@ def _fused(checkpoint: Checkpoint, graph: AliasGraph) -> Mapping[int, FusedNetwo
     """Fused blocks that are a recurrent network's buffer; layouts are only imported where names could be one's."""
     if not any(name.endswith(RECURRENT) for block in graph.fused for name, _, _ in block.parts):
         return {}
-    from paramtool.passes.rnn.buffers import fused_networks
+    from paramtool.passes.rnn.convert import fused_networks
 
     return fused_networks(checkpoint, graph)

@@ -20,7 +20,7 @@ from paramtool.model.outline import outline
 from paramtool.model.view import View, Views
 
 if TYPE_CHECKING:
-    from paramtool.passes.rnn.buffers import FusedNetwork
+    from paramtool.passes.rnn.convert import FusedNetwork
 
 MAX_OBJECTS = 10_000
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, plural
-from paramtool.guessing.candidates import Guess, Hints, own_name, plausibility, spec_of
-from paramtool.guessing.decide import meaning
+from paramtool.guessing.candidates import Guess, Hints, meaning, own_name, plausibility, spec_of
 from paramtool.guessing.names import gate_orders
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, refusals, stored
 from paramtool.layouts.networks import squeezed

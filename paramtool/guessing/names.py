@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.grouping import grouped
-from paramtool.guessing.candidates import Guess
-from paramtool.guessing.decide import meaning, unshown
+from paramtool.guessing.candidates import Guess, meaning, unshown
 from paramtool.guessing.vectors import home_of
 from paramtool.layouts import names, networks
 from paramtool.layouts.homes import is_at_home

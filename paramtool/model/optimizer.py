@@ -257,8 +257,6 @@ class Move:
     new: tuple[str, ...]
     through: Callable[[Views, SlotKind], SlotTargets]
     """The windows of one slot of the old parameters, by their names, and the kind of the slot."""
-    is_elementwise: bool
-    """False where parameters are joined or split."""
     twins: tuple[tuple[str, ...], ...] = ()
     """Sets of old parameters that hold the same and become one, in the order of the file."""
 

@@ -99,7 +99,7 @@ def _apart(old: tuple[str, ...], new: tuple[str, ...]) -> Move:
     def through(views: Views, kind: SlotKind) -> SlotTargets:
         return SlotTargets(tuple(whole(name, views[old[0]]) for name in new))
 
-    return Move(old, new, through, is_elementwise=True)
+    return Move(old, new, through)
 
 
 def _groups(where: str, tie: Mapping[str, str], sets: Mapping[str, list[str]]) -> Iterator[tuple[str, ...]]:
@@ -130,7 +130,7 @@ def _together(where: str, names: tuple[str, ...], views: Views) -> tuple[Move, t
         return SlotTargets((whole(names[0], held[names[0]]),), tuple(_equal(names, held)))
 
     requires = tuple(replace(one, message=f"{where}: {one.message}") for one in _equal(names, views))
-    return Move(names, names[:1], through, is_elementwise=True, twins=(names,)), requires
+    return Move(names, names[:1], through, twins=(names,)), requires
 
 
 def _equal(names: tuple[str, ...], views: Views) -> Iterator[Requirement]:

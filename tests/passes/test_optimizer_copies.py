@@ -46,11 +46,11 @@ def test_float32_copies_are_bound_as_their_optimizer() -> None:
 
 
 def test_a_copy_by_name_that_does_not_change_is_found() -> None:
-    move = Move(("model.a",), ("model.z",), lambda views, kind: SlotTargets(()), is_elementwise=False)
+    move = Move(("model.a",), ("model.z",), lambda views, kind: SlotTargets(()))
     made = averaged("ema.module.a", "ema.module.b")
     assert copies.stale(made, [move]) == ("model.a", "ema.module.a")
     assert copies.stale(averaged("ema.module.b"), [move]) is None
-    both = Move(("model.a", "ema.module.a"), ("model.z",), lambda views, kind: SlotTargets(()), is_elementwise=False)
+    both = Move(("model.a", "ema.module.a"), ("model.z",), lambda views, kind: SlotTargets(()))
     assert copies.stale(made, [both]) is None
 
 

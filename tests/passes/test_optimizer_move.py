@@ -59,7 +59,7 @@ def split(name: str) -> Move:
         parts = [view.__class__(view.storage, view.dtype, view.offset + k, (1,), (1,)) for k in range(2)]
         return SlotTargets(tuple(whole(f"model.{name}{k}", part) for k, part in enumerate(parts)))
 
-    return Move((f"model.{name}",), (f"model.{name}0", f"model.{name}1"), through, is_elementwise=False)
+    return Move((f"model.{name}",), (f"model.{name}0", f"model.{name}1"), through)
 
 
 def test_a_split_entry_makes_room_for_the_others() -> None:
@@ -127,7 +127,7 @@ def repeated(name: str) -> Move:
     def through(views: Any, kind: Any) -> SlotTargets:
         return SlotTargets(tuple(whole(f"model.{name}{k}", views[f"model.{name}"]) for k in range(2)))
 
-    return Move((f"model.{name}",), (f"model.{name}0", f"model.{name}1"), through, is_elementwise=True)
+    return Move((f"model.{name}",), (f"model.{name}0", f"model.{name}1"), through)
 
 
 @pytest.mark.parametrize(("choice", "keys", "scale"), [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.view import View
-from paramtool.passes.rnn import buffers
+from paramtool.passes.rnn import convert
 from tests.examples import examples
 from tests.passes.made import checkpoint, view
 
@@ -37,7 +37,7 @@ def under(at: str, tensors: dict[str, View]) -> dict[str, View]:
 def found(file: dict[str, View]) -> dict[int, tuple[str, str, str]]:
     """{storage: (module, layout, spec)}."""
     made: Checkpoint = checkpoint(file)
-    networks = buffers.fused_networks(made, alias.build(made))
+    networks = convert.fused_networks(made, alias.build(made))
     assert all(one.proof for one in networks.values())
     return {storage: (one.at, one.layout, str(one.spec)) for storage, one in networks.items()}
 

@@ -299,7 +299,11 @@ def _stacks(names: Iterable[str], config: Mapping[str, Any]) -> Iterator[_LayerS
     for name in names:
         if (match := STACK.match(name)) and "lora_" not in name:
             found.setdefault(match[1], {}).setdefault(int(match[2]), set()).add(match[3])
-    with_parts = {at for at, layers in found.items() if any(map(_has_parts, layers.values()))}
+    with_parts = {
+        at
+        for at, layers in found.items()
+        if any(not consistency.PARTS.isdisjoint(name.split(".")) for names in layers.values() for name in names)
+    }
     counts = dict(_counts(found, config))
     for at in with_parts:
         tower = tower_of(f"{at}.0.", config)
@@ -309,10 +313,6 @@ def _stacks(names: Iterable[str], config: Mapping[str, Any]) -> Iterator[_LayerS
         if inner.get("model_type") in BLOCKS and any("self_attn" in name.split(".") for name in layers[min(layers)]):
             expected //= 2
         yield _LayerStack(at, model_type, inner, layers, expected, said)
-
-
-def _has_parts(names: Iterable[str]) -> bool:
-    return any(not consistency.PARTS.isdisjoint(name.split(".")) for name in names)
 
 
 # --- how many --------------------------------------------------------------------------------------------------------

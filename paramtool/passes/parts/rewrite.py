@@ -222,13 +222,9 @@ def _move(where: str, old: list[Stored], new: list[Stored]) -> Move:
         return SlotTargets(tuple(copies.target(one, held) for one in new), tuple(copies.requirements(held)))
 
     names, made = (tuple(one.name for one in tensors) for tensors in (old, new))
-    return Move(names, made, through, is_elementwise=False, twins=tuple(_twins(old)))
-
-
-def _twins(tensors: Iterable[Stored]) -> Iterator[tuple[str, ...]]:
-    """The tensors that hold the same parts in the same places."""
-    found = grouped(((one.shape, one.pieces), one.name) for one in tensors)
-    yield from (tuple(names) for names in found.values() if len(names) > 1)
+    same = grouped(((one.shape, one.pieces), one.name) for one in old)  # the same parts in the same places
+    twins = tuple(tuple(each) for each in same.values() if len(each) > 1)
+    return Move(names, made, through, twins=twins)
 
 
 def _without_repeats(checkpoint: Checkpoint, change: Rearranged) -> Checkpoint:

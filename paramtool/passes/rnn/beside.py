@@ -167,7 +167,8 @@ def _beside(checkpoint: Checkpoint, one: Network) -> Iterator[str]:
             continue
         window = views.get(name)
         is_part = window and any(view.storage == window.storage and overlaps(view, window) for view in own.values())
-        if not is_part and not _is_harmless(name, one.at):
+        inner = name[len(one.at) + 1 :] if one.at else name
+        if not is_part and not any(extra.then == HARMLESS and extra.read(inner) is not None for extra in EXTRAS):
             yield name
 
 
@@ -177,12 +178,6 @@ def _extending(one: Network) -> re.Pattern[str]:
     begins = [f"{re.escape(parent)}[./]" if parent else "" for parent in parents]
     own = "|".join(map(re.escape, one.tensors))
     return re.compile(rf"(?:{'|'.join(begins)})(?:parametrizations\.)?(?:{own})[_./].+", re.DOTALL)
-
-
-def _is_harmless(name: str, at: str) -> bool:
-    """Whether the network's function does not depend on a name."""
-    below = name[len(at) + 1 :] if at else name
-    return any(extra.then == HARMLESS and extra.read(below) is not None for extra in EXTRAS)
 
 
 def _other_readings(checkpoint: Checkpoint, one: Network) -> Iterator[Network]:

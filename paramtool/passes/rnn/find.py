@@ -10,8 +10,7 @@ from paramtool import layouts
 from paramtool.errors import FormatError, LayoutError, UsageError, plural
 from paramtool.layouts.homes import foreign_names
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.lengths import arithmetic
-from paramtool.layouts.networks import Network, modules, named, network, refuse_unsaid, squeezed
+from paramtool.layouts.networks import Network, arithmetic, modules, named, network, refuse_unsaid, squeezed
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
@@ -19,8 +18,7 @@ from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Module, NoDa
 from paramtool.model.objects import TensorRef
 from paramtool.model.view import Shapes, View
 from paramtool.passes.rnn import beside
-from paramtool.passes.rnn.buffers import BUFFER, PARTS, fused_networks
-from paramtool.passes.rnn.convert import kept_off
+from paramtool.passes.rnn.convert import BUFFER, PARTS, fused_networks, kept_off
 
 
 @frozen
@@ -201,7 +199,15 @@ def _vectors(
     if not flat or not lengths:
         return []
     found = [_vector(name, flat[0], options, checkpoint) for name in lengths]
-    fit = [one for one in found if len(found) == 1 or _reads(one, checkpoint, facts)]
+
+    def reads(one: _PossibleNetwork) -> bool:
+        try:
+            one.read(checkpoint, facts)
+        except (FormatError, LayoutError, UsageError):
+            return False
+        return True
+
+    fit = found if len(found) == 1 else [*filter(reads, found)]
     if len(fit) != 1:
         there = ", ".join(f"{name!r} ({length})" for name, length in list(lengths.items())[:8])
         what = plural(len(fit), "vector fits", "vectors fit") if fit else "no vector fits"
@@ -238,14 +244,6 @@ def _vector(name: str, layout: Layout, options: Mapping[str, str], checkpoint: C
     if isinstance(checkpoint.objects, TensorRef):  # a file that holds only this tensor has no name for it
         at = ""
     return _PossibleNetwork(at, layout, options, None, {own: name})
-
-
-def _reads(one: _PossibleNetwork, checkpoint: Checkpoint, facts: Facts) -> bool:
-    try:
-        one.read(checkpoint, facts)
-    except (FormatError, LayoutError, UsageError):
-        return False
-    return True
 
 
 def _family(layout: str | None) -> tuple[list[Layout], dict[str, str]]:
@@ -293,7 +291,10 @@ class _PossibleNetwork:
                 hint="give the right options with --from LAYOUT:OPTION=VALUE" if self.layout.options else "",
             )
         made = network(self.layout, options, self.at, shapes, facts=everything, tensors=tensors)
-        _refuse_parts_of_refused(checkpoint, made)
+        # Names can look like a network that the file itself describes in a way that no spec can express.
+        for other in checkpoint.modules:
+            if other.refused and not {*made.tensors.values()}.isdisjoint(other.tensors.values()):
+                raise LayoutError(f"{other.at!r}: {other.refused}", hint="--at MODULE converts others")
         if not lenient:
             refuse_unsaid(made)
         if self.module:
@@ -316,14 +317,6 @@ class _PossibleNetwork:
         """The reader's notes about this module, to append to an error, such as why it has no tensors."""
         source = self.module.source if self.module and not self.module.refused else ""
         return "".join(f"; {note}" for note in checkpoint.notes if source and note.startswith(f"{source}: "))
-
-
-def _refuse_parts_of_refused(checkpoint: Checkpoint, made: Network) -> None:
-    """LayoutError if names look like a network that the file itself describes in a way that no spec can express."""
-    names = set(made.tensors.values())
-    for module in checkpoint.modules:
-        if module.refused and names & set(module.tensors.values()):
-            raise LayoutError(f"{module.at!r}: {module.refused}", hint="--at MODULE converts others")
 
 
 def _refuse_others(at: str, layout: Layout, checkpoint: Checkpoint) -> None:
@@ -360,7 +353,10 @@ def _candidates(
             if at not in taken or not layout.names_identify:
                 found.append(_PossibleNetwork(at, layout, mine))
                 taken.add(at)
-    _refuse_options(family, options)
+    accepted = {option.name for layout in family for option in layout.options}
+    if unknown := options.keys() - accepted:
+        there = ", ".join(sorted(accepted)) or "none"
+        raise UsageError(f"layout {family[0].name} has no option {min(unknown)!r}; its options: {there}")
     return found
 
 
@@ -373,13 +369,6 @@ def _described(checkpoint: Checkpoint, said: list[Module], known: Mapping[str, L
         for name in checkpoint.entries:
             if any((layout, at) in following for at in named(known[layout], name)):
                 yield name
-
-
-def _refuse_options(family: list[Layout], options: Mapping[str, str]) -> None:
-    known = {option.name for layout in family for option in layout.options}
-    if unknown := options.keys() - known:
-        there = ", ".join(sorted(known)) or "none"
-        raise UsageError(f"layout {family[0].name} has no option {min(unknown)!r}; its options: {there}")
 
 
 def _match(

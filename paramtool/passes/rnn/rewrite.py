@@ -20,8 +20,7 @@ from paramtool.model.plan import Plan, Target
 from paramtool.model.view import Shapes, View, Views, contiguous, reshaped
 from paramtool.passes.module_versions import exchanged
 from paramtool.passes.rewriting import Outcome, in_order, joined, lost, marked, of_rest, swaps, window
-from paramtool.passes.rnn.buffers import fused_networks
-from paramtool.passes.rnn.convert import Converted, convert, kept_off
+from paramtool.passes.rnn.convert import Converted, convert, fused_networks, kept_off
 from paramtool.passes.stored_once import NewTensors, StoredOnce, shared
 
 
@@ -117,7 +116,7 @@ def _move(one: Converted) -> Move:
         return SlotTargets(done.targets, done.requires, rates)
 
     old = tuple(dict.fromkeys(one.source.tensors.values()))
-    return Move(old, tuple(target.name for target in one.targets), through, is_elementwise=False)
+    return Move(old, tuple(target.name for target in one.targets), through)
 
 
 _RATES = {
