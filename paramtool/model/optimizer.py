@@ -140,8 +140,6 @@ class Parameter:
     name: str
     """In the section of the model, without its prefix."""
     shape: Shape
-    may_be_buffer: bool = False
-    """A state dict does not say which of its tensors are parameters."""
     decays: bool | None = None
     """Whether the Trainer of transformers applies weight decay to it; None where that is not known."""
 

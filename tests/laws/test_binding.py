@@ -56,7 +56,7 @@ class Case:
 def cases(draw: st.DrawFn, most: int = MOST, groups: int = 3) -> Case:
     """A model of up to `most` parameters, some of them frozen or buffers, and an optimizer of up to `groups` groups."""
     shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=most))
-    parameters = tuple(Parameter(f"p{j}", shape, True) for j, shape in enumerate(shapes))
+    parameters = tuple(Parameter(f"p{j}", shape) for j, shape in enumerate(shapes))
     where = draw(st.lists(st.integers(-1, groups - 1), min_size=len(shapes), max_size=len(shapes)))
     truth, members = {}, []
     for k in range(max([*where, 0]) + 1):

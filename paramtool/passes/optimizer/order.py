@@ -153,8 +153,7 @@ class _Listed:
                 if first != name:
                     self.aliases[name] = first
                 else:
-                    may_be_buffer = entry.kind != "parameter"
-                    self.parameters.append(Parameter(name, one.view.shape, may_be_buffer, may_decay(name)))
+                    self.parameters.append(Parameter(name, one.view.shape, may_decay(name)))
 
     def order(self, source: str, section: str) -> Order:
         """What was added, in that order; it says nothing if the names were sorted."""
@@ -233,7 +232,7 @@ def of_class(found: ClassParameters, file: Order) -> Order:
             missing = missing or f"{one.names[0]!r} of {found.source} is not in the file"
         elif name and shapes[name] != one.shape:
             missing = missing or f"{name!r} is {list(shapes[name])}, and {list(one.shape)} in {found.source}"
-        parameters.append(Parameter(name or one.names[0], one.shape, False, decays(one.names[0], one.is_in_layer_norm)))
+        parameters.append(Parameter(name or one.names[0], one.shape, decays(one.names[0], one.is_in_layer_norm)))
         aliases |= {other: name or one.names[0] for other in (*one.names, *there) if other != (name or one.names[0])}
     if strange:
         missing = missing or f"{strange[0]!r} is not in {found.source}"
