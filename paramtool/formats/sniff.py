@@ -68,13 +68,18 @@ def is_npz(head: bytes, nbytes: int, path: str = "") -> bool:
     An archive that torch wrote may hold any file, but the extra field of each of its members begins with `FB`.
     """
     if not head.startswith(ZIP_STARTS[0]):
-        return head.startswith(NUMPY_MAGIC) and not _OBJECTS.match(head)
+        return head.startswith(NUMPY_MAGIC) and not holds_objects(head)
     stop = 30 + int.from_bytes(head[26:28], "little")
     return head[30:stop].endswith(b".npy") and head[stop : stop + 2] != b"FB"
 
 
 _OBJECTS = re.compile(rb"\x93NUMPY[^\n]{0,40}'descr': '\|O8?'", re.DOTALL)
 """A NumPy array of Python objects: behind its header stands a pickle (numpy/lib/_format_impl.py, write_array)."""
+
+
+def holds_objects(head: bytes) -> bool:
+    """Whether a NumPy header is that of an array of Python objects."""
+    return _OBJECTS.match(head) is not None
 
 
 def numpy_stop(head: bytes) -> int:
@@ -143,7 +148,7 @@ def is_tensorflow(head: bytes, nbytes: int, path: str = "") -> bool:
 def is_pickle(head: bytes, nbytes: int, path: str = "") -> bool:
     """Whether a file can be a pickle that torch.save did not write, of any protocol, bare or behind a NumPy header."""
     is_other = is_stacked(head) or is_dcp(head, nbytes, path)
-    return (begins_pickle(head) and not is_other) or _OBJECTS.match(head) is not None
+    return (begins_pickle(head) and not is_other) or holds_objects(head)
 
 
 def is_dcp(head: bytes, nbytes: int, path: str = "") -> bool:

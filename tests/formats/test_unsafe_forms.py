@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -62,10 +63,37 @@ def _arrays(value: object, at: str) -> list[tuple[str, np.ndarray]]:
     return [found for key, inner in items for found in _arrays(inner, f"{at}.{key}".lstrip("."))]
 
 
-def test_arrays_of_objects_in_an_archive(tmp_path: Path) -> None:
-    """Are refused by their name: they are no numbers, and nothing is unsafe in them."""
-    ran = quick("inspect", save_objects(tmp_path / "x.npz", CLEAN), cwd=tmp_path)
-    assert ran.code == 3 and "'a': holds Python objects" in ran.err, ran
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("held", [CLEAN, [CLEAN, np.ones(3)], [[1, CLEAN], [None, "x"]]], ids=["one", "row", "grid"])
+def test_arrays_of_objects_in_an_archive(tmp_path: Path, held: object, save: Callable[..., None]) -> None:
+    """As NumPy itself reads them, beside others; and the objects go along."""
+    path = tmp_path / "x.npz"
+    save(path, w=np.ones(2), a=np.array(held, dtype=object), b=np.array(CLEAN, dtype=object))
+    found = paramtool.load_file(path)
+    loaded = np.load(path, allow_pickle=True)
+    expected = {"w": loaded["w"]}
+    for name in ("a", "b"):
+        value = loaded[name].item() if loaded[name].shape == () else loaded[name].ravel().tolist()
+        expected |= dict(_arrays(value, name))
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], array) for name, array in expected.items())
+    for place in (path, tmp_path):
+        assert quick("inspect", place, cwd=tmp_path).code == quick("check", place, cwd=tmp_path).code == 0
+    paramtool.dedup(path, tmp_path / "o.safetensors")
+    assert quick("verify", "o.safetensors", "--against", "x.npz", cwd=tmp_path).code == 0
+    assert "'x'" in str(paramtool.read(tmp_path / "o.safetensors").objects)
+
+
+def test_an_archive_whose_objects_end_too_soon(tmp_path: Path) -> None:
+    """What stands behind the pickle is no part of an array."""
+    path = save_objects(tmp_path / "x.npz", CLEAN)
+    with zipfile.ZipFile(path) as archive:
+        raw = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in raw.items():
+            archive.writestr(name, data + b"more" * (name == "a.npy"))
+    ran = quick("inspect", path, cwd=tmp_path)
+    assert ran.code == 3 and "'a': holds Python objects, and their pickle does not end" in ran.err, ran
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".pkl"])

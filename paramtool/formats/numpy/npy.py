@@ -3,7 +3,7 @@
     \\x93NUMPY 01 00   u16 length (u32 from version 2)   {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 
 The dict is not evaluated: it is parsed as a literal of bounded length with exactly these three keys.  An array of
-Python objects is a pickle after the header, and is refused.
+Python objects is a pickle after the header (`objects.py`).
 
 NumPy has no name for bfloat16.  It is written in three ways: `<V2` (ml_dtypes), `<b2` and `[('bfloat16', '<u2')]`
 (both MXNet 2).
@@ -84,7 +84,7 @@ def header(raw: bytes) -> Header:
     if not isinstance(shape, tuple) or not all(type(size) is int and 0 <= size <= MAX_EXTENT for size in shape):
         raise ValueError(f"the shape is {_brief(shape)}; expected a tuple of whole numbers from 0 to 2**63-1")
     if _has_objects(descr):
-        raise ValueError("holds Python objects, which are pickled; save each as a .npy, or as numbers")
+        raise ValueError("holds Python objects in the fields of a type; save them as numbers")
     return Header(descr, fortran_order, shape)
 
 

@@ -18,19 +18,25 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable
-from typing import BinaryIO
+from dataclasses import replace
+from typing import TYPE_CHECKING, BinaryIO
 
-from paramtool.errors import Defects, FormatError, listed, plural
-from paramtool.formats.files import inflated, open_source
+from paramtool.errors import Defects, FormatError, listed, plural, some
+from paramtool.formats import object_tree, sniff
+from paramtool.formats.files import Contents, inflated, open_source
 from paramtool.formats.mxnet import symbol
 from paramtool.formats.numpy import npy
 from paramtool.formats.record import codec as record
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.formats.zip.crc import crc32_of_rest
 from paramtool.grouping import omit
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, Value
+from paramtool.model.objects import EMPTY, Mapping, Node, TensorRef
 from paramtool.model.storage import Backing, ByteRange, Encoded, SourceFile, Storage
 from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    from paramtool.formats.files import Buffer
 
 NAME = "npz"
 SUFFIX = ".npy"
@@ -40,7 +46,7 @@ MAX_RATIO = 1032
 
 
 def read(path: str) -> Checkpoint:
-    """Describe a `.npz` or `.npy` file; Defects if arrays are damaged, or hold Python objects."""
+    """Describe a `.npz` or `.npy` file; Defects if arrays are damaged.  Those of Python objects are read as pickles."""
     file, source = open_source(path)
     with file:
         bare = file.read(len(npy.MAGIC)) == npy.MAGIC
@@ -50,6 +56,18 @@ def read(path: str) -> Checkpoint:
             arrays.add(name, member)
     arrays.finish()
     entries = arrays.entries()
+    tree: Node = EMPTY
+    if arrays.pickled:
+        from paramtool.formats.numpy import objects
+
+        found = objects.held(path, arrays.pickled, arrays.nbytes, len(arrays.storages))
+        if clash := sorted(entries.keys() & found.entries.keys()):
+            raise FormatError(f"{path}: {some(clash, 3)} are arrays, and in the objects of others, too")
+        assert isinstance(found.tree, Mapping)
+        plain = tuple((name, TensorRef(name)) for name in entries)
+        tree = replace(found.tree, items=(*plain, *found.tree.items))
+        entries |= found.entries
+        arrays.storages |= found.storages
     views = {name: value for name, value in arrays.values.items() if isinstance(value, View)}
     modules, parts, notes = symbol.describe(path, views)
     return Checkpoint(
@@ -57,6 +75,9 @@ def read(path: str) -> Checkpoint:
         files=(source,),
         storages=arrays.storages,
         entries=entries,
+        objects=tree,
+        sections=object_tree.sections(tree),
+        unknown=tuple(arrays.unknown),
         notes=(*arrays.notes(), *notes),
         modules=modules,
         parts=parts,
@@ -89,6 +110,11 @@ class _Arrays:
         self.storages: dict[int, Storage] = {}
         self.defects: list[str] = []
         self.noted: dict[str, int] = {}
+        self.pickled: dict[str, object] = {}
+        """{name: the value of an array of objects}"""
+        self.nbytes = 0
+        """Bytes of their pickles, without those of arrays."""
+        self.unknown: list[Unknown] = []
         self.texts: dict[str, str] = {}
         """{name: the string that it holds}, for arrays that are one string and could be a name."""
 
@@ -98,6 +124,9 @@ class _Arrays:
         number = len(self.storages)
         try:
             raw = _header(self.file, member)
+            if sniff.holds_objects(raw):
+                self._objects(name, member, len(raw))
+                return
             value, element = npy.value(npy.header(raw), number, member.nbytes - len(raw))
         except ValueError as error:
             self.defects.append(f"{spot}: {error}")
@@ -109,6 +138,23 @@ class _Arrays:
             self.noted[element.note] = self.noted.get(element.note, 0) + 1
         backing = _backing(self.source.path, member, raw, element.swap)
         self.storages[number] = Storage(number, member.nbytes - len(raw), backing)
+
+    def _objects(self, name: str, member: zip_directory.Member, start: int) -> None:
+        """Take the objects of an array; ValueError if other bytes follow their pickle."""
+        from paramtool.formats.numpy import objects
+
+        path, nbytes = self.source.path, member.nbytes - start
+        if stored := member.method == zip_directory.STORED:
+            data: Buffer = Contents(self.file, self.source.nbytes)
+            start += member.byte_start
+        else:
+            data = zip_directory.read_member(self.file, member, path, self.source.nbytes * MAX_RATIO)
+        results = objects.run(data, start, start + nbytes, path, spans=stored)
+        if not results or results[-1].stop != start + nbytes or len(results) > 1:
+            raise ValueError("holds Python objects, and their pickle does not end where the array does")
+        self.unknown += objects.unknown(results)
+        self.pickled[name] = results[0].value
+        self.nbytes += nbytes - results[0].skipped
 
     def entries(self) -> dict[str, Entry]:
         """Every array by its name; strings that are names of other arrays become aliases of these.
