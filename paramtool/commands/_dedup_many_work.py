@@ -25,7 +25,7 @@ from paramtool.formats.folder.weight_names import LINKED_PREFIX, Weights, Weight
 from paramtool.formats.output import OutputFile
 from paramtool.formats.safetensors import index
 from paramtool.formats.safetensors import write as safetensors
-from paramtool.formats.safetensors.dtypes import CODE_OF
+from paramtool.formats.safetensors.read import CODE_OF
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint

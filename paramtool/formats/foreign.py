@@ -29,14 +29,6 @@ class Foreign(NamedTuple):
     hint: str = ""
 
 
-class Start(NamedTuple):
-    """A kind of file that some bytes show."""
-
-    start: bytes
-    foreign: Foreign
-    at: int = 0
-
-
 def _unread(what: str, hint: str) -> Foreign:
     return Foreign(f"{what}, which this version does not read", hint)
 
@@ -105,63 +97,72 @@ def _other(what: str) -> Foreign:
     return Foreign(f"{what}, not a checkpoint")
 
 
-STARTS = (
-    Start(b"version https://git-lfs", LFS),
-    Start(b"version https://hawser", LFS),  # its name before 2015: git-lfs/lfs/pointer.go
-    Start(b"# xet version", XET),  # xet-core, pointer_file.rs
-    Start(b"GGUF", GGUF),  # ggml/docs/gguf.md
-    *(Start(word, GGML) for word in (b"lmgg", b"fmgg", b"tjgg", b"algg")),  # llama.h of 2023: `ggml` and so on, as u32
-    Start(b"TFL3", TFLITE, 4),  # file_identifier of tensorflow/lite/schema/schema.fbs
-    Start(b"ORTM", ORT, 4),  # onnxruntime/core/flatbuffers/schema/ort.fbs
-    Start(b"ET12", EXECUTORCH, 4),  # executorch/schema/program.fbs
-    Start(b"ftrt", TENSORRT),  # as torch_tensorrt tests it: py/torch_tensorrt/dynamo/_exporter.py
-    Start(b"RKNN", RKNN),
-    Start(b"7767517\n", NCNN_PARAM),  # ncnn wiki, "param and model file structure"
-    Start(b"7767517\r\n", NCNN_PARAM),
-    Start(b"\xdd\x85\x76\x00", NCNN_PARAM),  # the same number in .param.bin
-    Start(b"MATLAB 5.0 MAT-file", MAT),  # "MAT-File Format", MathWorks
-    Start(b"MATLAB 7.3 MAT-file", MAT73),
-    Start(b"RDX2\n", R_DATA),  # R Internals 1.8, "Serialization Formats"
-    Start(b"RDX3\n", R_DATA),
-    Start(b"X\n\0\0\0\2", R_DATA),
-    Start(b"X\n\0\0\0\3", R_DATA),
-    Start(b"CBM1", CATBOOST),  # catboost/libs/model/model.cpp
-    Start(b"tree\nversion=v", LIGHTGBM),  # src/boosting/gbdt_model_text.cpp
-    Start(b"binf", XGBOOST),  # learner.cc: the binary form up to 1.0
-    Start(b"\xba\x16\x4f\x2f", FASTTEXT),  # fasttext.h: FASTTEXT_FILEFORMAT_MAGIC_INT32
-    Start(b"\x1f\x8b", _packed("gzip", "gunzip")),
-    Start(b"\x28\xb5\x2f\xfd", _packed("zstd", "unzstd")),
-    Start(b"\xfd7zXZ\0", _packed("xz", "unxz")),
-    Start(b"BZh", _packed("bzip2", "bunzip2")),
-    Start(b"\x04\x22\x4d\x18", _packed("LZ4", "unlz4")),
-    Start(b"7z\xbc\xaf\x27\x1c", Foreign("a 7z archive", "unpack it first: 7z x FILE")),
-    Start(b"Rar!\x1a\x07", Foreign("a RAR archive", "unpack it first: unrar x FILE")),
-    Start(b"%PDF-", _other("a PDF document")),
-    Start(b"\x89PNG\r\n\x1a\n", _other("a PNG image")),
-    Start(b"\xff\xd8\xff", _other("a JPEG image")),
-    Start(b"GIF8", _other("a GIF image")),
-    Start(b"\x7fELF", _other("a program or library (ELF)")),
-    Start(b"SQLite format 3\0", _other("an SQLite database")),
-    Start(b"PAR1", _other("a Parquet table")),
-    Start(b"ARROW1\0\0", _other("an Arrow table")),
-)
-"""Bytes, and where they are.  The source of each that no registry of file types lists is beside it."""
+STARTS = {
+    0: {
+        b"version https://git-lfs": LFS,
+        b"version https://hawser": LFS,  # its name before 2015: git-lfs/lfs/pointer.go
+        b"# xet version": XET,  # xet-core, pointer_file.rs
+        b"GGUF": GGUF,  # ggml/docs/gguf.md
+        **dict.fromkeys((b"lmgg", b"fmgg", b"tjgg", b"algg"), GGML),  # llama.h of 2023: `ggml` and so on, as u32
+        b"ftrt": TENSORRT,  # as torch_tensorrt tests it: py/torch_tensorrt/dynamo/_exporter.py
+        b"RKNN": RKNN,
+        b"7767517\n": NCNN_PARAM,  # ncnn wiki, "param and model file structure"
+        b"7767517\r\n": NCNN_PARAM,
+        b"\xdd\x85\x76\x00": NCNN_PARAM,  # the same number in .param.bin
+        b"MATLAB 5.0 MAT-file": MAT,  # "MAT-File Format", MathWorks
+        b"MATLAB 7.3 MAT-file": MAT73,
+        b"RDX2\n": R_DATA,  # R Internals 1.8, "Serialization Formats"
+        b"RDX3\n": R_DATA,
+        b"X\n\0\0\0\2": R_DATA,
+        b"X\n\0\0\0\3": R_DATA,
+        b"CBM1": CATBOOST,  # catboost/libs/model/model.cpp
+        b"tree\nversion=v": LIGHTGBM,  # src/boosting/gbdt_model_text.cpp
+        b"binf": XGBOOST,  # learner.cc: the binary form up to 1.0
+        b"\xba\x16\x4f\x2f": FASTTEXT,  # fasttext.h: FASTTEXT_FILEFORMAT_MAGIC_INT32
+        b"\x1f\x8b": _packed("gzip", "gunzip"),
+        b"\x28\xb5\x2f\xfd": _packed("zstd", "unzstd"),
+        b"\xfd7zXZ\0": _packed("xz", "unxz"),
+        b"BZh": _packed("bzip2", "bunzip2"),
+        b"\x04\x22\x4d\x18": _packed("LZ4", "unlz4"),
+        b"7z\xbc\xaf\x27\x1c": Foreign("a 7z archive", "unpack it first: 7z x FILE"),
+        b"Rar!\x1a\x07": Foreign("a RAR archive", "unpack it first: unrar x FILE"),
+        b"%PDF-": _other("a PDF document"),
+        b"\x89PNG\r\n\x1a\n": _other("a PNG image"),
+        b"\xff\xd8\xff": _other("a JPEG image"),
+        b"GIF8": _other("a GIF image"),
+        b"\x7fELF": _other("a program or library (ELF)"),
+        b"SQLite format 3\0": _other("an SQLite database"),
+        b"PAR1": _other("a Parquet table"),
+        b"ARROW1\0\0": _other("an Arrow table"),
+    },
+    4: {
+        b"TFL3": TFLITE,  # file_identifier of tensorflow/lite/schema/schema.fbs
+        b"ORTM": ORT,  # onnxruntime/core/flatbuffers/schema/ort.fbs
+        b"ET12": EXECUTORCH,  # executorch/schema/program.fbs
+    },
+}
+"""{place: {bytes that are there: what they show}}.  The source of each that no registry of file types lists is beside
+it."""
 
 
 def named(path: str, head: bytes, nbytes: int) -> Foreign:
     """What a file is that no format recognises, from its first bytes and its size, and last from its name."""
-    for row in STARTS:
-        if head.startswith(row.start, row.at):
-            return row.foreign
+    if found := _by_start(head):
+        return found
     for check in CHECKS:
         if found := check(path, head, nbytes):
             return found
     return next((found for end, found in NAMES if path.lower().endswith(end)), UNKNOWN)
 
 
+def _by_start(head: bytes) -> Foreign | None:
+    starts = ((start, found, at) for at, rows in STARTS.items() for start, found in rows.items())
+    return next((found for start, found, at in starts if head.startswith(start, at)), None)
+
+
 def is_known_text(head: bytes) -> bool:
     """Whether text is one of a kind of file that is known: JSON, a page, a pointer."""
-    return head.lstrip()[:1] in (b"{", b"<") or any(head.startswith(row.start, row.at) for row in STARTS)
+    return head.lstrip()[:1] in (b"{", b"<") or _by_start(head) is not None
 
 
 UNKNOWN = Foreign("not in a format that this version reads")

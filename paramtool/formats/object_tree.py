@@ -96,8 +96,10 @@ def all_left_out_before(objects: Node) -> Iterator[str]:
 class _Run:
     """The names in file order, taken one by one."""
 
-    def __init__(self, order: tuple[str, ...]) -> None:
+    def __init__(self, order: tuple[str, ...], runs: bool = True) -> None:
         self.order = order
+        self.runs = runs
+        """Whether names are written by their number: the reader knows all of them, in that order."""
         self.names = set(order)
         self.at = 0
         self.counted = False
@@ -123,10 +125,10 @@ class _Run:
 
 def encode(objects: Node, order: tuple[str, ...], runs: bool = True) -> Any:
     """The tree as JSON data; `runs` requires that the reader knows every name of `order` in that order."""
-    return _encode(objects, "", _Run(order), runs)
+    return _encode(objects, "", _Run(order, runs))
 
 
-def _encode(node: Node, prefix: str, run: _Run, runs: bool) -> Any:
+def _encode(node: Node, prefix: str, run: _Run) -> Any:
     match node:
         case Leaf(value):
             return _encode_scalar(value)
@@ -140,28 +142,26 @@ def _encode(node: Node, prefix: str, run: _Run, runs: bool) -> Any:
         case Again(path):
             return {"again": path}
         case Sequence(kind, items, args):
-            found = [_encode(x, f"{prefix}{k}.", run, runs) for k, x in enumerate(items)]
-            return {"seq": kind, "items": found, **_more(node, args, prefix, run, runs=runs)}
+            found = [_encode(x, f"{prefix}{k}.", run) for k, x in enumerate(items)]
+            return {"seq": kind, "items": found, **_more(node, args, prefix, run)}
         case Mapping(kind, pairs, attributes, args):
-            out: dict[str, Any] = {"map": kind, "items": _encode_items(pairs, prefix, run, runs)}
+            out: dict[str, Any] = {"map": kind, "items": _encode_items(pairs, prefix, run)}
             if attributes is not None:
-                out["attributes"] = _encode(attributes, prefix, run, runs)
-            return out | _more(node, args, prefix, run, runs=runs)
+                out["attributes"] = _encode(attributes, prefix, run)
+            return out | _more(node, args, prefix, run)
         case Opaque(path, parts):
             if path == LEFT_OUT and isinstance(parts[0][1], Leaf):
                 return {"left_out": parts[0][1].value}
-            made = [[label, _encode(x, prefix, run, runs)] for label, x in parts]
-            return {"opaque": path, "parts": made, **_more(node, (), prefix, run, runs=runs)}
+            made = [[label, _encode(x, prefix, run)] for label, x in parts]
+            return {"opaque": path, "parts": made, **_more(node, (), prefix, run)}
     raise TypeError(f"{type(node).__name__} is not a node")
 
 
-def _more(
-    node: Sequence | Mapping | Opaque, args: tuple[Node, ...], prefix: str, run: _Run, *, runs: bool
-) -> dict[str, Any]:
+def _more(node: Sequence | Mapping | Opaque, args: tuple[Node, ...], prefix: str, run: _Run) -> dict[str, Any]:
     """The members that version 3 of the record adds to a container, if any."""
     out: dict[str, Any] = {}
     if args:
-        out["args"] = [_encode(x, prefix, run, runs) for x in args]
+        out["args"] = [_encode(x, prefix, run) for x in args]
     if node.mark:
         out["mark"] = node.mark
     return out
@@ -188,10 +188,10 @@ def needs_version_3(objects: Node) -> bool:
 _NUMPY = "numpy."
 
 
-def _encode_items(pairs: tuple[tuple[Key, Node], ...], prefix: str, run: _Run, runs: bool) -> list[Any]:
+def _encode_items(pairs: tuple[tuple[Key, Node], ...], prefix: str, run: _Run) -> list[Any]:
     items: list[Any] = []
     for key, child in pairs:
-        plain = runs and isinstance(key, str) and isinstance(child, TensorRef) and child.name == prefix + key
+        plain = run.runs and isinstance(key, str) and isinstance(child, TensorRef) and child.name == prefix + key
         if plain and run.take(prefix + str(key)):
             if items and type(items[-1]) is int:
                 items[-1] += 1
@@ -199,13 +199,13 @@ def _encode_items(pairs: tuple[tuple[Key, Node], ...], prefix: str, run: _Run, r
                 items.append(1)
         else:
             label = "" if isinstance(key, (TensorRef, tuple)) else word(key)
-            items.append([_encode_key(key, prefix, run, runs), _encode(child, f"{prefix}{label}.", run, runs)])
+            items.append([_encode_key(key, prefix, run), _encode(child, f"{prefix}{label}.", run)])
     return items
 
 
-def _encode_key(key: Key, prefix: str, run: _Run, runs: bool) -> Any:
+def _encode_key(key: Key, prefix: str, run: _Run) -> Any:
     if isinstance(key, (Sequence, Opaque)):
-        return {"key": _encode(key, prefix, run, runs)}
+        return {"key": _encode(key, prefix, run)}
     if isinstance(key, TensorRef):
         return {"tensor": key.name} if run.take(key.name) or key.name in run.names else {"left_out": key.name}
     if isinstance(key, tuple):

@@ -253,7 +253,7 @@ def _pickles(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
         if number == 0:
             first = stop
         marked = data[at : at + 1] == b"\x80" and data[at + 1 : at + 2] in PROTOCOLS
-        found += (_unknown(use) for use in uses if _counts(use, ran, marked or stop > 0))
+        found += (Unknown(use.path, use.called, use.arguments) for use in uses if _counts(use, ran, marked or stop > 0))
         found += inner
         if stop >= len(data):
             break
@@ -275,10 +275,6 @@ def _counts(use: Use, ran: int, sound: bool) -> bool:
     is_more = ran > len(f"c{use.path}\n")  # two lines of a text could be a name, and nothing more
     dangerous = (use.called or is_more) and policy.is_dangerous(use.path)
     return bool(NAME.fullmatch(use.path.removesuffix("()"))) and (sound or dangerous)
-
-
-def _unknown(use: Use) -> Unknown:
-    return Unknown(use.path, use.called, use.arguments)
 
 
 def _persistent(work: ScanBudget, pid: object) -> object:

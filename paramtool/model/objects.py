@@ -96,6 +96,8 @@ class Opaque:
     """As in `Sequence`."""
 
 
+Marked = (Sequence, Mapping, Opaque)
+"""Nodes that several places can refer to."""
 Node = Leaf | TensorRef | Array | Again | Sequence | Mapping | Opaque
 
 EMPTY = Mapping("dict", ())
@@ -277,6 +279,12 @@ def rebased(node: Node, prefix: str) -> Node:
             )
         return Again(f"{node.path}.".removeprefix(prefix).removesuffix("."))
     return map_children(node, lambda child: rebased(child, prefix))
+
+
+def remarked(node: Node, change: Callable[[int], int]) -> Node:
+    """The same tree with `change` applied to the number of every object that several places refer to."""
+    made = map_children(node, lambda child: remarked(child, change))
+    return replace(made, mark=change(made.mark)) if isinstance(made, Marked) and made.mark else made
 
 
 def grafted(node: Node, name: str, first: int) -> Node:

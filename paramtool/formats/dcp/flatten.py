@@ -24,8 +24,8 @@ from paramtool.model.objects import (
     Opaque,
     Sequence,
     TensorRef,
-    map_children,
     rebased,
+    remarked,
     walk,
 )
 
@@ -57,12 +57,15 @@ def flattened(tree: Node) -> FlatTree:
     taking = _Taking()
     made = taking.dict_of(tree, ())
     several = taking.shared()
-    values = {name: _unmarked(node, several) for name, node in taking.values.items()}
+
+    def apart(node: Node) -> Node:  # what several values had is not one object any more
+        return remarked(node, lambda mark: 0 if mark in several else mark) if several else node
+
     return FlatTree(
-        values=values,
+        values={name: apart(node) for name, node in taking.values.items()},
         places=taking.places,
         empty=tuple(taking.empty),
-        tree=_unmarked(made, several),
+        tree=apart(made),
         changed=tuple(taking.changed()),
         refused=tuple(taking.refused),
     )
@@ -173,13 +176,3 @@ def _name(place: Place) -> str:
 
 def _some(places: list[str], quoted: bool = True) -> str:
     return some([place or "(top)" for place in places], MANY) if quoted else leading(places, MANY, between="; ")
-
-
-def _unmarked(node: Node, marks: frozenset[int]) -> Node:
-    """A tree without some marks, of objects that are not one any more."""
-    if not marks:
-        return node
-    made = map_children(node, lambda child: _unmarked(child, marks))
-    if isinstance(made, (Mapping, Sequence, Opaque)) and made.mark in marks:
-        return replace(made, mark=0)
-    return made

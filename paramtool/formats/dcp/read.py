@@ -340,7 +340,7 @@ def _bytes(file: BinaryIO, source: SourceFile, start: int, nbytes: int) -> bytes
 
 def _again(known: _KnownSlice, file: BinaryIO, source: SourceFile, place: ByteRange) -> Checkpoint | None:
     """The archive with the head of a known one, if the rest is like it, too, apart from the numbers."""
-    stop = place.stop - _tail_nbytes(known)
+    stop = place.stop - (len(known.tail) + sum(stop - start for start, stop in known.differ))
     tail = _bytes(file, source, stop, place.stop - stop)
     if _without(tail, known.differ) != known.tail:
         return None
@@ -388,8 +388,3 @@ def _without(tail: bytes, differ: tuple[tuple[int, int], ...]) -> bytes:
     for start, stop in reversed(differ):
         del kept[start:stop]
     return bytes(kept)
-
-
-def _tail_nbytes(known: _KnownSlice) -> int:
-    """How many bytes are behind the numbers."""
-    return len(known.tail) + sum(stop - start for start, stop in known.differ)

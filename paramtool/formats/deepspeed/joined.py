@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from collections.abc import Mapping as Map
 from collections.abc import Sequence as Sequence_
 from dataclasses import replace
 
@@ -15,9 +14,7 @@ from paramtool.model.checkpoint import Checkpoint, Unknown
 from paramtool.model.objects import (
     Mapping,
     Node,
-    Opaque,
-    Sequence,
-    map_children,
+    remarked,
     tensor_names,
     walk,
 )
@@ -39,7 +36,8 @@ def checkpoint(
     *, notes: Iterable[str], producer: str,
 ) -> Checkpoint:  # fmt: skip
     """The description of a folder."""
-    tree = _unmarked(tree, Counter(getattr(one, "mark", 0) for one in walk(tree)))
+    places = Counter(getattr(one, "mark", 0) for one in walk(tree))
+    tree = remarked(tree, lambda mark: mark if places[mark] > 1 else 0)  # else the other place was left out
     unknown = [one for one in unknown if one.path != ADDRESS or one.called or one.needed_by]
     # The names of the tensors of a tree, each once.
     order = {name: k for k, name in enumerate(dict.fromkeys(tensor_names(tree)))}
@@ -55,14 +53,6 @@ def checkpoint(
         unknown=tuple(merged(unknown)),
         notes=tuple(notes),
     )
-
-
-def _unmarked(node: Node, count: Map[int, int]) -> Node:
-    """A tree without the numbers of objects that only one place refers to: the other was left out."""
-    made = map_children(node, lambda one: _unmarked(one, count))
-    if isinstance(made, (Sequence, Mapping, Opaque)) and made.mark and count[made.mark] < 2:
-        return replace(made, mark=0)
-    return made
 
 
 def last_mark(node: Node) -> int:

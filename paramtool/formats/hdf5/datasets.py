@@ -141,22 +141,14 @@ def read(file: BinaryIO, place: ByteRange, strings: Sequence[str], *, values: bo
 
     `strings` names the attributes of groups to read; with `values`, structs and references are read, too.
     """
-    _h5py_must_be_there(place.file)
-    work = min(place.nbytes, MAX_DESCRIBED_NBYTES)
-    question = sandbox.Question(
-        WORKER,
-        "describe",
-        {
-            "start": place.start, "stop": place.stop, "strings": list(strings), "values": values,
-            "max_objects": MAX_OBJECTS, "max_attribute_nbytes": MAX_ATTRIBUTE_NBYTES,
-            "max_compact_nbytes": MAX_COMPACT_NBYTES, "max_struct_nbytes": MAX_STRUCT_NBYTES,
-            "max_references": MAX_REFERENCES,
-        },
-        sandbox.WorkerLimits(1 + -(-work // DESCRIBED_PER_SECOND), MEMORY_NBYTES),
-        UNSOUND,
-    )  # fmt: skip
+    asked: dict[str, object] = {
+        "strings": list(strings), "values": values, "max_objects": MAX_OBJECTS,
+        "max_attribute_nbytes": MAX_ATTRIBUTE_NBYTES, "max_compact_nbytes": MAX_COMPACT_NBYTES,
+        "max_struct_nbytes": MAX_STRUCT_NBYTES, "max_references": MAX_REFERENCES,
+    }  # fmt: skip
+    seconds = 1 + -(-min(place.nbytes, MAX_DESCRIBED_NBYTES) // DESCRIBED_PER_SECOND)
     objects: dict[int, Hdf5Group | Dataset | str | None] = {}
-    for line in _lines(sandbox.ask(file, place.file, question), place.file):
+    for line in _lines(_asked(file, place, "describe", asked, seconds, MEMORY_NBYTES), place.file):
         try:
             row = json.loads(line)
             address = _number(row["address"])
@@ -173,43 +165,34 @@ def read(file: BinaryIO, place: ByteRange, strings: Sequence[str], *, values: bo
 
 def elements(file: BinaryIO, place: ByteRange, path: str, nbytes: int) -> Iterator[bytes]:
     """The elements of a chunked dataset of `nbytes` bytes, little-endian and row by row, as blocks of any length."""
-    _h5py_must_be_there(place.file)
-    work = nbytes + place.nbytes
-    question = sandbox.Question(
-        WORKER,
-        "elements",
-        {"start": place.start, "stop": place.stop, "path": path, "part_nbytes": PART_NBYTES},
-        sandbox.WorkerLimits(
-            2 + -(-work // DECODED_PER_SECOND), MEMORY_NBYTES + 4 * max(FREE_NBYTES, min(nbytes, 1 << 32))
-        ),
-        UNSOUND,
-    )
-    yield from sandbox.ask(file, place.file, question)
+    yield from _decoded(file, place, "elements", {"path": path}, nbytes)
 
 
 def digests(file: BinaryIO, place: ByteRange, paths: Sequence[str], nbytes: int) -> dict[str, str]:
     """{path: SHA-256 of the elements, little-endian and row by row} as h5py reads datasets of `nbytes` bytes."""
-    _h5py_must_be_there(place.file)
-    work = nbytes + place.nbytes
-    question = sandbox.Question(
-        WORKER,
-        "digests",
-        {"start": place.start, "stop": place.stop, "paths": list(paths), "part_nbytes": PART_NBYTES},
-        sandbox.WorkerLimits(
-            2 + -(-work // DECODED_PER_SECOND), MEMORY_NBYTES + 4 * max(FREE_NBYTES, min(nbytes, 1 << 32))
-        ),
-        UNSOUND,
-    )
-    text = b"".join(sandbox.ask(file, place.file, question)).decode()
+    text = b"".join(_decoded(file, place, "digests", {"paths": list(paths)}, nbytes)).decode()
     return dict(zip(paths, text.split(), strict=False))
 
 
-def _h5py_must_be_there(where: str) -> None:
+def _decoded(file: BinaryIO, place: ByteRange, function: str, asked: dict[str, object], nbytes: int) -> Iterator[bytes]:
+    """What the worker says of datasets of `nbytes` bytes."""
+    seconds = 2 + -(-(nbytes + place.nbytes) // DECODED_PER_SECOND)
+    memory = MEMORY_NBYTES + 4 * max(FREE_NBYTES, min(nbytes, 1 << 32))
+    return _asked(file, place, function, asked | {"part_nbytes": PART_NBYTES}, seconds, memory)
+
+
+def _asked(
+    file: BinaryIO, place: ByteRange, function: str, asked: dict[str, object], seconds: int, memory: int
+) -> Iterator[bytes]:
+    """What the worker says of the HDF5 file in a range; FormatError without h5py."""
     from importlib.util import find_spec
 
     if find_spec("h5py") is None:
         hint = "pip install 'paramtool[keras]'"
-        raise FormatError(f"{where}: is an HDF5 file; reading it needs h5py, which is not installed", hint) from None
+        raise FormatError(f"{place.file}: is an HDF5 file; reading it needs h5py, which is not installed", hint)
+    arguments = {"start": place.start, "stop": place.stop, **asked}
+    question = sandbox.Question(WORKER, function, arguments, sandbox.WorkerLimits(seconds, memory), UNSOUND)
+    return sandbox.ask(file, place.file, question)
 
 
 def _lines(pieces: Iterator[bytes], where: str) -> Iterator[bytes]:

@@ -87,15 +87,11 @@ def _order(runs: object) -> tuple[int, ...]:
         raise ValueError("order is not made of runs")
     if sum(runs[1::2]) > MOST:
         raise ValueError(f"order speaks of more than {MOST} tensors")
-    found = tuple(chain.from_iterable(range(start, start + length) for start, length in _pairs(runs)))
+    pairs = zip(runs[::2], runs[1::2], strict=True)
+    found = tuple(chain.from_iterable(range(start, start + length) for start, length in pairs))
     if sorted(found) != list(range(len(found))):
         raise ValueError("order is no order of tensors")
     return found
-
-
-def _pairs(runs: list[int]) -> Iterator[tuple[int, int]]:
-    """Two and two of them."""
-    return zip(runs[::2], runs[1::2], strict=True)
 
 
 def _encoded(one: FusedTensor) -> dict[str, Any]:

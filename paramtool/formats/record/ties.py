@@ -11,8 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from paramtool.errors import FormatError
-from paramtool.formats import strict_json
+from paramtool.formats.record.damage import HINT, reading, versioned
 
 KEY = "paramtool.ties"
 VERSION = 1
@@ -36,16 +35,9 @@ def decode(where: str, metadata: Mapping[str, str]) -> RecordedTies:
     """What a file with this metadata records, which may be nothing; FormatError if the record is damaged."""
     if KEY not in metadata:
         return RecordedTies({}, {}, {})
-    try:
-        record = strict_json.strict(metadata[KEY], surrogates=True)
-        if type(record["version"]) is not int or record["version"] != VERSION:
-            raise ValueError(f"version {record['version']!r}, this program reads {VERSION}")
+    with reading(f"{where}: its record of ties ({KEY!r})", HINT):
+        record = versioned(metadata[KEY], VERSION)
         found = [dict(record[key].items()) for key in RecordedTies._fields]
         if not all(isinstance(text, str) for one in found for text in one.values()):
             raise ValueError("its names are not strings")
         return RecordedTies(*found)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise FormatError(
-            f"{where}: its record of ties ({KEY!r}) is damaged: {type(error).__name__}: {error}",
-            hint="docs/alias-record.md describes the record; the tensors can be read without it",
-        ) from None

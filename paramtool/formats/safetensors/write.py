@@ -13,8 +13,7 @@ from paramtool.formats.output import OutputFile, is_utf8, refuse_tensors
 from paramtool.formats.record import codec as record
 from paramtool.formats.record import layouts
 from paramtool.formats.safetensors import index
-from paramtool.formats.safetensors.dtypes import CODE_OF
-from paramtool.formats.safetensors.read import HEADER_LENGTH, METADATA
+from paramtool.formats.safetensors.read import CODE_OF, HEADER_LENGTH, METADATA
 from paramtool.formats.sniff import MAX_SAFETENSORS_HEADER
 from paramtool.model.plan import Plan, Target
 

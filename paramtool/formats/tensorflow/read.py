@@ -232,7 +232,8 @@ class _BundleTensors:
     def left_out(self) -> tuple[str, ...]:
         """What was left out."""
         return tuple(
-            f"{some(left, 3)} {'holds' if len(left) == 1 else 'hold'} {what} and {_was(left)} left out"
+            f"{some(left, 3)} {'holds' if len(left) == 1 else 'hold'} {what} and "
+            f"{'was' if len(left) == 1 else 'were'} left out"
             for what, left in self.opaque.items()
         )
 
@@ -246,10 +247,6 @@ class _BundleTensors:
         if self.quantised:
             found.append(f"{some(self.quantised, 3)}: quantised integers, whose scale a bundle does not have")
         return found
-
-
-def _was(names: list[str]) -> str:
-    return "was" if len(names) == 1 else "were"
 
 
 def _is_one_run(extents: list[tuple[Extent, ...]], rows: list[BundleRow], shape: Shape) -> bool:
@@ -503,7 +500,7 @@ class _Namer:
             (k, attribute)
             for k, node in enumerate(self.nodes)
             for attribute in node.attributes
-            if self._is_new(attribute)
+            if attribute.key in self.keys
         ]
         full = Counter(attribute.full_name for k, attribute in held if k not in slots)
         own: dict[int, str] = {}
@@ -531,13 +528,9 @@ class _Namer:
             if k in slots:
                 optimizer, one, slot = slots[k]
                 of = own.get(one, "") or _plain(attribute).partition(SLOT)[0]
-                name = self._free(f"{self._place(optimizer)}/{slot}/{of}", attribute)
+                name = self._free(f"{self.optimizers.get(optimizer) or 'optimizer'}/{slot}/{of}", attribute)
                 found.setdefault(k, []).append(NamedNode(attribute.key, (name,), "optimizer"))
         return [one for k in sorted(found) for one in found[k]], self.notes
-
-    def _is_new(self, attribute: NodeAttribute) -> bool:
-        """Whether an attribute is a tensor of the index that no node before had."""
-        return attribute.key in self.keys
 
     def _free(self, name: str, attribute: NodeAttribute) -> str:
         """A name that no other tensor has: the one that is wanted, or the path in its key, or the key."""
@@ -546,9 +539,6 @@ class _Namer:
         chosen = next((one for one in (wanted, _plain(attribute)) if one and one not in self.taken), attribute.key)
         self.taken.add(chosen)
         return chosen
-
-    def _place(self, optimizer: int) -> str:
-        return self.optimizers.get(optimizer) or "optimizer"
 
     def _inside_optimizers(self) -> dict[int, str]:
         """{node below an optimizer: the optimizer's name}."""
