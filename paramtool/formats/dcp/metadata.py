@@ -26,7 +26,7 @@ from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, dtype_of, inert
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.paths import named_beside
-from paramtool.model.storage import SourceFile
+from paramtool.model.storage import ByteRange, SourceFile
 from paramtool.model.view import MAX_AXES, Shape
 
 NAME = ".metadata"
@@ -52,21 +52,13 @@ Place = tuple[str | int, ...]
 
 
 @frozen
-class SavedPiece:
-    """Some bytes of a file in the folder: one archive of torch.save."""
-
-    file: str
-    start: int
-    nbytes: int
-
-
-@frozen
 class SavedChunk:
     """A box of a tensor, and where it is."""
 
     offsets: Shape
     sizes: Shape
-    piece: SavedPiece
+    piece: ByteRange
+    """Its archive of torch.save; its file is called as in the folder."""
 
 
 @frozen
@@ -83,7 +75,7 @@ class SavedState:
     """What `.metadata` says."""
 
     tensors: Mapping[str, SavedTensor]
-    objects: Mapping[str, SavedPiece]
+    objects: Mapping[str, ByteRange]
     places: Mapping[str, Place]
     """{name: where it was}, of all names, in the order of the file."""
     uses: tuple[Use, ...]
@@ -142,7 +134,7 @@ class _Judged:
         self._where = where
         self._fields = fields
         self._defects: list[str] = []
-        self._pieces: dict[tuple[str, tuple[int, ...] | None], SavedPiece] = {}
+        self._pieces: dict[tuple[str, tuple[int, ...] | None], ByteRange] = {}
 
     def state(self, uses: tuple[Use, ...], nbytes: int) -> SavedState:
         """What it says; Defects where that is contradictory."""
@@ -150,7 +142,7 @@ class _Judged:
         for index, info in stored.items():
             self._add_piece(index, info)
         tensors: dict[str, SavedTensor] = {}
-        objects: dict[str, SavedPiece] = {}
+        objects: dict[str, ByteRange] = {}
         for name, value in named.items():
             if not isinstance(name, str):
                 self._defects.append(f"found a name of type {type(name).__name__}; expected a string")
@@ -197,9 +189,9 @@ class _Judged:
         elif (name, offset) in self._pieces:
             self._defects.append(f"{name!r:.200}: is stored twice{_at(offset)}; expected once")
         else:
-            self._pieces[name, offset] = SavedPiece(named_beside(self._where, file), start, nbytes)
+            self._pieces[name, offset] = ByteRange(named_beside(self._where, file), start, start + nbytes)
 
-    def _piece(self, name: str, offset: tuple[int, ...] | None) -> SavedPiece | None:
+    def _piece(self, name: str, offset: tuple[int, ...] | None) -> ByteRange | None:
         piece = self._pieces.get((name, offset))
         if piece is None:
             self._defects.append(f"{name!r:.200}: no file has it{_at(offset)}: what a rank saved is missing")

@@ -24,7 +24,6 @@ from paramtool.formats.dcp.metadata import (
     SUFFIX,
     Place,
     SavedChunk,
-    SavedPiece,
     SavedState,
     SavedTensor,
     read_metadata,
@@ -89,7 +88,7 @@ class _Pieces:
     def __init__(self, folder: str, state: SavedState) -> None:
         self._folder = folder
         # {archive: the first name that it is read for}
-        found: dict[SavedPiece, str] = {}
+        found: dict[ByteRange, str] = {}
         for name in state.places:
             if name in state.objects:
                 found.setdefault(state.objects[name], name)
@@ -98,7 +97,7 @@ class _Pieces:
                     found.setdefault(chunk.piece, name)
         self._names = found
         self.files: list[SourceFile] = []
-        self.found: dict[SavedPiece, Checkpoint] = {}
+        self.found: dict[ByteRange, Checkpoint] = {}
         self.unknown: list[Unknown] = []
         self.notes: list[str] = []
         self.defects: list[str] = []
@@ -110,7 +109,7 @@ class _Pieces:
         for name in sorted(of_file):
             self._read_file(name, sorted(of_file[name], key=lambda piece: piece.start), reader)
 
-    def _read_file(self, name: str, pieces: list[SavedPiece], reader: SliceReader) -> None:
+    def _read_file(self, name: str, pieces: list[ByteRange], reader: SliceReader) -> None:
         path = os.path.join(self._folder, name)
         try:
             file, source = open_source(path)
@@ -121,35 +120,33 @@ class _Pieces:
             return
         self.files.append(source)
         with file:
-            beyond = [piece for piece in pieces if piece.start + piece.nbytes > source.nbytes]
+            beyond = [piece for piece in pieces if piece.stop > source.nbytes]
             damaged = list(beyond)
             if beyond:
-                last = max(piece.start + piece.nbytes for piece in beyond)
+                last = max(piece.stop for piece in beyond)
                 names = [self._names[piece] for piece in beyond]
                 what = f"ends at byte {source.nbytes}; expected {last}: {some(names, 3)} are cut off"
                 self.defects.append(f"the file {name!r} {what}")
             for piece in pieces:
-                if piece.start + piece.nbytes > source.nbytes:
+                if piece.stop > source.nbytes:
                     continue
                 try:
-                    found = reader.read(file, source, piece.start, piece.nbytes)
+                    found = reader.read(file, source, piece)
                 except FormatError as error:
                     self.defects.append(self._damage(piece, path, error))
                     damaged.append(piece)
                     continue
                 self.found[piece] = found
                 self.unknown += found.unknown
-            ranges, opened = (
-                [(piece.start, piece.start + piece.nbytes) for piece in some] for some in (pieces, damaged)
-            )  # torch unpickles any
+            ranges, opened = ([(one.start, one.stop) for one in of] for of in (pieces, damaged))  # torch unpickles any
             scanned = scan.scan_parts(file, source, (*opened, *scan.unclaimed(source.nbytes, ranges)))
             self.unknown += scanned.unknown
             if not scanned.ended:
                 self.notes.append(f"the bytes of {name!r} beside its parts are not scanned to the end for pickles")
 
-    def _damage(self, piece: SavedPiece, path: str, error: FormatError) -> str:
+    def _damage(self, piece: ByteRange, path: str, error: FormatError) -> str:
         """The line for an archive that cannot be read."""
-        where = f"bytes {piece.start}-{piece.start + piece.nbytes} of {piece.file!r}"
+        where = f"bytes {piece.start}-{piece.stop} of {piece.file!r}"
         return f"{self._names[piece]!r:.200}: {where}: {error.message.replace(f'{path}: ', '', 1)}"
 
 
@@ -255,7 +252,7 @@ class _JoinedTensors:
             what = "a tensor that is not plain"
         else:
             return found
-        where = f"bytes {chunk.piece.start}-{chunk.piece.start + chunk.piece.nbytes} of {chunk.piece.file!r}"
+        where = f"bytes {chunk.piece.start}-{chunk.piece.stop} of {chunk.piece.file!r}"
         expected = f"{saved.dtype.name} {list(chunk.sizes)}"
         self._defects.append(f"{name!r:.200}: {where} hold {what}; `{NAME}` says {expected}")
         return None
@@ -308,13 +305,13 @@ class SliceReader:
         self._tensors: dict[tuple[int, bytes], _KnownSlice] = {}
         self._objects: dict[bytes, Checkpoint] = {}
 
-    def read(self, file: BinaryIO, source: SourceFile, start: int, nbytes: int) -> Checkpoint:
-        """Describe the archive of `nbytes` bytes at `start`; FormatError or UnsafeError if that is not possible.
+    def read(self, file: BinaryIO, source: SourceFile, place: ByteRange) -> Checkpoint:
+        """Describe the archive in a range of the file; FormatError or UnsafeError if that is not possible.
 
         A tensor is the only entry, with `objects` a reference to it.
         """
-        place = ByteRange(source.path, start, start + nbytes)
-        head = _bytes(file, source, start, min(nbytes, SMALL_NBYTES))
+        nbytes = place.nbytes
+        head = _bytes(file, source, place.start, min(nbytes, SMALL_NBYTES))
         if nbytes <= SMALL_NBYTES and head in self._objects:
             return self._objects[head]
         key = nbytes, head[:KEY_NBYTES]
@@ -322,7 +319,7 @@ class SliceReader:
         again = _again(known, file, source, place) if known and head.startswith(known.head) else None
         if again is not None:
             return again
-        found = read_archive(file, source, start, place.stop)
+        found = read_archive(file, source, place.start, place.stop)
         if not found.entries and nbytes <= SMALL_NBYTES and len(self._objects) < MAX_KNOWN:
             self._objects[head] = found
         elif len(self._tensors) < MAX_KNOWN and (known := _known(found, file, source, place)):

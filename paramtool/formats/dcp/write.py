@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from paramtool.errors import PlanError, listed
 from paramtool.formats.dcp import record
 from paramtool.formats.dcp.flatten import FlatTree, flattened
-from paramtool.formats.dcp.metadata import CLASSES, FOLDERS, NAME, RECORD, SUFFIX, VERSIONS, SavedPiece
+from paramtool.formats.dcp.metadata import CLASSES, FOLDERS, NAME, RECORD, SUFFIX, VERSIONS
 from paramtool.formats.object_tree import complete
 from paramtool.formats.output import Late, OutputFile, Segment
 from paramtool.formats.pickle.write import Call, Dict, Name, dumps
@@ -63,7 +63,7 @@ class _Writing:
         self._targets = {target.name: target for target in plan.targets}
         self._nbytes = self._counted = 0
         self.segments: list[Segment] = []
-        self.pieces: dict[str, SavedPiece] = {}
+        self.pieces: dict[str, ByteRange] = {}
         """{name: where its archive is}"""
 
     def add(self, name: str, node: Node) -> None:
@@ -75,7 +75,7 @@ class _Writing:
         elif name not in self.pieces:
             self.pieces[name] = self._archive(name, node)
 
-    def _archive(self, name: str, node: Node) -> SavedPiece:
+    def _archive(self, name: str, node: Node) -> ByteRange:
         """Add the archive of the value of a name; in it, tensors have the names that a torch file gives them."""
         own = {full: BARE if full == name else full.removeprefix(f"{name}.") for full in tensor_names(node)}
         targets = tuple(self._targets[full] for full in own)
@@ -86,8 +86,8 @@ class _Writing:
         made = torch_write.segments(plan, tree)
         first, count = self._counted, sum(isinstance(one, (Target, ByteRange)) for one in made)
         self.segments += (_shifted(one, first, count) if isinstance(one, Late) else one for one in made)
-        piece = SavedPiece(FILE, self._nbytes, OutputFile("", made).nbytes)
-        self._nbytes += piece.nbytes
+        piece = ByteRange(FILE, self._nbytes, self._nbytes + OutputFile("", made).nbytes)
+        self._nbytes = piece.stop
         self._counted += count
         return piece
 
@@ -138,7 +138,7 @@ class _Properties:
         return self._found[dtype]
 
 
-def _metadata(plan: Plan, flat: FlatTree, pieces: Mapping[str, SavedPiece]) -> Call:
+def _metadata(plan: Plan, flat: FlatTree, pieces: Mapping[str, ByteRange]) -> Call:
     """The pickled Metadata."""
     tensors: list[tuple[object, object]] = []
     stored: list[tuple[object, object]] = []

@@ -28,7 +28,6 @@ from paramtool.formats.deepspeed.states import (
     child,
     model_states,
     optimizer_states,
-    read_file,
 )
 from paramtool.formats.files import is_folder
 from paramtool.formats.joined import FolderTensors
@@ -51,9 +50,7 @@ def read(path: str) -> Checkpoint:
         if len(called) > 1:
             findings.add(f"rank {rank} has {plural(len(called), 'file')}, of several saves: {some(called, _SHOWN)}")
             continue
-        file = read_file(files.path(called[0]), findings, asked)
-        states = optimizer_states(file, findings) if file is not None else None
-        if states is not None:
+        if states := optimizer_states(files.path(called[0]), findings, asked):
             found[rank] = states
     check_ranks(files, found, findings)
     ranks = [found[rank] for rank in sorted(found)]
@@ -103,9 +100,7 @@ def _models(
             file_name = f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt" if sliced else "mp_rank_00_model_states.pt"
             findings.add(f"the file {file_name!r} is missing")
             continue
-        file = read_file(files.path(name), findings, asked)
-        states = model_states(file, findings) if file is not None else None
-        if states is not None:
+        if states := model_states(files.path(name), findings, asked):
             found.append(states)
     return found
 

@@ -90,8 +90,11 @@ def _base(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
 
 
-def model_states(file: Checkpoint, findings: Findings) -> ModelStates | None:
-    """The model states in a file; None, with lines, where it has something else."""
+def model_states(path: str, findings: Findings, asked: list[Unknown]) -> ModelStates | None:
+    """The model states in a file; None, with lines, where it has something else.  `asked` as in `read_file`."""
+    file = read_file(path, findings, asked)
+    if file is None:
+        return None
     top, name = file.objects, _base(file.path)
     module = child(top, "module")
     if not isinstance(module, Mapping):
@@ -128,8 +131,11 @@ def _is_possible(shape: Shape) -> bool:
     return len(shape) <= MAX_AXES and prod(size or 1 for size in shape) < MAX_NUMEL
 
 
-def optimizer_states(file: Checkpoint, findings: Findings) -> OptimizerStates | None:
-    """The optimizer states in a file; None, with a line, where it has something else."""
+def optimizer_states(path: str, findings: Findings, asked: list[Unknown]) -> OptimizerStates | None:
+    """The optimizer states in a file; None, with a line, where it has something else.  `asked` as in `read_file`."""
+    file = read_file(path, findings, asked)
+    if file is None:
+        return None
     name = _base(file.path)
     top = child(file.objects, OPTIMIZER)
     held = dict(pairs(top))

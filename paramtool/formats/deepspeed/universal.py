@@ -112,9 +112,8 @@ class _UniversalFolder:
         if lost := sorted(set(range(len(ranks))) - set(ranks)):
             self.findings.add(f"the file 'zero_pp_rank_{lost[0]}_mp_rank_00_model_states.pt' is missing")
         for name in [self.files.model] if self.files.model else [self.files.sliced[rank] for rank in ranks]:
-            file = read_file(self.files.path(name), self.findings, self.asked)
-            states = model_states(file, self.findings) if file is not None else None
-            found += [states] if states is not None else []
+            states = model_states(self.files.path(name), self.findings, self.asked)
+            found += [states] if states else []
         world = whole(child(found[0].file.objects, "dp_world_size")) if found and ranks else None
         if world not in (None, len(ranks)):
             self.findings.add(f"has model states of {plural(len(ranks), 'rank')}; expected {world}, by `dp_world_size`")

@@ -128,21 +128,13 @@ def _graph_bytes(bundle: Bundle) -> bytes | None:
     return text
 
 
-class _SlicePlace(NamedTuple):
-    """Bytes of a file of data."""
-
-    shard: int
-    start: int
-    stop: int
-
-
 class _BundleTensors:
     """The storages of a bundle, one for each range, and what was left out."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.storages: dict[int, Storage] = {}
-        self.places: dict[tuple[_SlicePlace, int], int] = {}
+        self.places: dict[tuple[ByteRange, int], int] = {}
         self.opaque: dict[str, list[str]] = {}
         self.quantised: list[str] = []
         self.in_parts: dict[str, tuple[tuple[int, ...], int]] = {}
@@ -177,16 +169,19 @@ class _BundleTensors:
                 f"{self._at(name, row)} is {dtype.name} {list(row.shape)}, which has {dtype.nbytes(prod(row.shape))} "
                 f"bytes, and its row says {row.nbytes}"
             )
-        return contiguous(self._storage(_SlicePlace(row.shard, row.start, row.stop), dtype), dtype, row.shape)
+        return contiguous(self._storage(self._place(row, row), dtype), dtype, row.shape)
 
-    def _storage(self, place: _SlicePlace, dtype: DType) -> int:
+    def _place(self, first: BundleRow, last: BundleRow) -> ByteRange:
+        """The range from one row's bytes to another's, in one file."""
+        return ByteRange(self.bundle.paths[first.shard], first.start, last.stop)
+
+    def _storage(self, place: ByteRange, dtype: DType) -> int:
         """The number of the storage of a range; big-endian numbers are turned round."""
         unit = (dtype.component or dtype).block_bytes if self.bundle.is_big else 1
         known = self.places.setdefault((place, unit), len(self.places))
         if known not in self.storages:
-            bytes_ = ByteRange(self.bundle.paths[place.shard], place.start, place.stop)
-            backing = Encoded(bytes_, (f"swap{unit}",)) if unit > 1 and bytes_.nbytes else bytes_
-            self.storages[known] = Storage(known, bytes_.nbytes, backing)
+            backing = Encoded(place, (f"swap{unit}",)) if unit > 1 and place.nbytes else place
+            self.storages[known] = Storage(known, place.nbytes, backing)
         return known
 
     def _sliced(self, name: str, row: BundleRow) -> dict[str, View]:
@@ -211,23 +206,22 @@ class _BundleTensors:
             raise FormatError(f"{self._at(name, row)}: its {len(found)} slices do not fill its shape {list(row.shape)}")
         rows = [part for _, part in found]
         if _is_one_run([extents for extents, _ in found], rows, row.shape):
-            place = _SlicePlace(rows[0].shard, rows[0].start, rows[-1].stop)
-            return {"": contiguous(self._storage(place, dtype), dtype, row.shape)}
+            return {"": contiguous(self._storage(self._place(rows[0], rows[-1]), dtype), dtype, row.shape)}
         self.in_parts[name] = (row.shape, len(rows))
         return {f"/part_{k}": self._whole(f"{name}/part_{k}", part) for k, part in enumerate(rows)}
 
     def check_apart(self) -> None:
         """FormatError if ranges of tensors overlap without being the same."""
-        end: dict[int, tuple[int, _SlicePlace]] = {}
+        end: dict[str, tuple[int, ByteRange]] = {}
         for place, _ in sorted(self.places):
-            stop, other = end.get(place.shard, (0, place))
+            stop, other = end.get(place.file, (0, place))
             if place.start < stop and place != other:
                 raise FormatError(
-                    f"{self.bundle.paths[place.shard]}: tensors in bytes {other.start} to {other.stop} and "
+                    f"{place.file}: tensors in bytes {other.start} to {other.stop} and "
                     f"{place.start} to {place.stop} overlap; expected each in bytes of its own"
                 )
             if place.stop > max(stop, place.start):
-                end[place.shard] = (place.stop, place)
+                end[place.file] = (place.stop, place)
 
     def left_out(self) -> tuple[str, ...]:
         """What was left out."""
