@@ -36,34 +36,28 @@ _SCALER, _SCALER_OWN = "LossScaleOptimizer", 4
 """The wrapper, and its own variables: iteration, learning_rate, step_counter, dynamic_scale."""
 
 
-class _ClassVariables(NamedTuple):
-    """The variables of a class of optimizers, in the order of its `build`."""
-
-    blocks: tuple[tuple[str, str], ...]
-    """[(the setting without which there is no such block, or nothing; its slots for each variable)]"""
-    tail: int = 0
-    """Single numbers behind them."""
-
-
-_ROWS: Mapping[str, _ClassVariables] = {
-    "SGD": _ClassVariables((("momentum", "momentum"),)),
-    "Adam": _ClassVariables((("", "momentum velocity"), ("amsgrad", "velocity_hat"))),
-    "AdamW": _ClassVariables((("", "momentum velocity"), ("amsgrad", "velocity_hat"))),
-    "Nadam": _ClassVariables((("", "momentum velocity"),), 1),
-    "Adamax": _ClassVariables((("", "momentum norm"),)),
-    "RMSprop": _ClassVariables((("", "velocity"), ("momentum", "momentum"), ("centered", "average_gradient"))),
-    "Adagrad": _ClassVariables((("", "accumulator"),)),
-    "Adadelta": _ClassVariables((("", "accumulated_grad accumulated_delta_var"),)),
-    "Adafactor": _ClassVariables((("", "r c velocity"),)),
-    "Ftrl": _ClassVariables((("", "accumulator linear"),)),
-    "Lion": _ClassVariables((("", "momentum"),)),
-    "Lamb": _ClassVariables((("", "momentum velocity"),)),
-    "ScheduleFreeAdamW": _ClassVariables((("", "momentum velocity"),)),
+_ROWS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "SGD": (("momentum", "momentum"),),
+    "Adam": (("", "momentum velocity"), ("amsgrad", "velocity_hat")),
+    "AdamW": (("", "momentum velocity"), ("amsgrad", "velocity_hat")),
+    "Nadam": (("", "momentum velocity"),),
+    "Adamax": (("", "momentum norm"),),
+    "RMSprop": (("", "velocity"), ("momentum", "momentum"), ("centered", "average_gradient")),
+    "Adagrad": (("", "accumulator"),),
+    "Adadelta": (("", "accumulated_grad accumulated_delta_var"),),
+    "Adafactor": (("", "r c velocity"),),
+    "Ftrl": (("", "accumulator linear"),),
+    "Lion": (("", "momentum"),),
+    "Lamb": (("", "momentum velocity"),),
+    "ScheduleFreeAdamW": (("", "momentum velocity"),),
 }
-"""Of keras 3.15.1: sgd.py l. 90-93, adam.py l. 92-100, nadam.py l. 89-93, adamax.py l. 100-103, rmsprop.py l. 95-107,
-adagrad.py l. 72-76, adadelta.py l. 77-82, adafactor.py l. 95-137, ftrl.py l. 161-169, lion.py l. 93-94, lamb.py l.
-84-87, schedule_free_adamw.py l. 106-114; `AdamW` is an `Adam`.  Muon, whose variables have one slot or two, and
+"""{class: (the setting without which there is no such block, or nothing; its slots for each variable)}, in the order of
+its `build`, of keras 3.15.1: sgd.py l. 90-93, adam.py l. 92-100, nadam.py l. 89-93, adamax.py l. 100-103, rmsprop.py l.
+95-107, adagrad.py l. 72-76, adadelta.py l. 77-82, adafactor.py l. 95-137, ftrl.py l. 161-169, lion.py l. 93-94, lamb.py
+l. 84-87, schedule_free_adamw.py l. 106-114; `AdamW` is an `Adam`.  Muon, whose variables have one slot or two, and
 MultiOptimizer are not here."""
+_TAILS = {"Nadam": 1}
+"""{class: single numbers behind its blocks}."""
 _BASE = (("use_ema", "average"), ("gradient_accumulation_steps", "gradient_accumulator"))
 """Blocks before those of every class (base_optimizer.py, `build`)."""
 KINDS: Mapping[str, SlotKind] = {
@@ -194,10 +188,9 @@ def _configured(said: Mapping[str, Any]) -> Variables | str:
 
 
 def _of_row(name: str, settings: set[str], is_schedule: bool) -> Variables:
-    row = _ROWS[name]
-    chosen = (slots for setting, slots in (*_BASE, *row.blocks) if not setting or setting in settings)
+    chosen = (slots for setting, slots in (*_BASE, *_ROWS[name]) if not setting or setting in settings)
     blocks = tuple(tuple(slots.split()) for slots in chosen)
-    return Variables(name, 1 if is_schedule else 2, blocks, row.tail)
+    return Variables(name, 1 if is_schedule else 2, blocks, _TAILS.get(name, 0))
 
 
 def _possible(name: str, inner: str = "") -> Iterator[Variables]:
@@ -208,7 +201,7 @@ def _possible(name: str, inner: str = "") -> Iterator[Variables]:
         return
     for row, found in _ROWS.items():
         if snake_case(row) == word:
-            settings = [setting for setting, _ in (*_BASE, *found.blocks) if setting]
+            settings = [setting for setting, _ in (*_BASE, *found) if setting]
             for chosen in product((False, True), repeat=len(settings)):
                 given = {setting for setting, there in zip(settings, chosen, strict=True) if there}
                 yield from (_of_row(row, given, is_schedule) for is_schedule in (False, True))

@@ -183,21 +183,15 @@ class _StoragePlace:
     view: View
 
 
-def _windows(plan: Plan) -> dict[str, tuple[View, str]]:
-    """{name: (its window on a target, the first name of its alias set)}."""
-    names = (one for name, one in plan.names.items() if name not in plan.derived)
-    return {one.name: (one.window, one.alias_set) for one in names}
-
-
 def _storages(plan: Plan, tree: Node) -> dict[str, _StoragePlace]:
     """Where each name is; `tree` says which are arrays inside the pickle, whose windows are never moved."""
     targets = {target.name: target for target in plan.targets}
-    windows = _windows(plan)
-    together = grouped(((str(view.storage), alias_set), name) for name, (view, alias_set) in windows.items())
+    windows = {name: one.window for name, one in plan.names.items() if name not in plan.derived}
+    together = grouped(((str(view.storage), plan.names[n].alias_set), n) for n, view in windows.items())
     inside = arrays(tree)
     places = {}
     for (owner, _), names in together.items():
-        views = [windows[name][0] for name in names]
+        views = [windows[name] for name in names]
         if inside.keys().isdisjoint(names) and (kept := _as_it_lies(targets[owner], views)):
             content, views = kept
             start = 0
@@ -279,13 +273,10 @@ class _Sharing:
                 node = replace(node, parts=tuple((label, self.node(child, path)) for label, child in parts))
             case _:
                 return node
-        if node.mark and self.first.setdefault(node.mark, placed := self._placed(node)) != placed:
+        if node.mark and self.first.setdefault(node.mark, placed := objects.map_tensors(node, self._place)) != placed:
             self.split.append(f"{'.'.join(path)!r}: that it is one object with another, whose tensors differ now")
             return replace(node, mark=0)
         return node
-
-    def _placed(self, node: Node) -> Node:
-        return objects.map_tensors(node, self._place)
 
     def _place(self, name: str) -> str:
         """Where a tensor is; all tensors of one shape that have no elements are in one place."""

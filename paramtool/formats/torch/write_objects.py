@@ -36,7 +36,6 @@ from paramtool.model.objects import (
     Mapping,
     Node,
     Opaque,
-    Scalar,
     Sequence,
     TensorRef,
     tensor_names,
@@ -186,8 +185,10 @@ class _Pruning:
     def node(self, node: Node, path: Path) -> Node | None:
         """What is kept of a node; None where nothing is."""
         match node:
-            case Leaf(value):
-                return node if self._fits(value, path) else None
+            case Leaf(int() as value) if value.bit_length() > MAX_INT_BITS:
+                self.lose(path, f"a number of {value.bit_length()} bits")
+            case Leaf():
+                return node
             case TensorRef(name):
                 return node if name in self.names else None
             case Array():  # as records of versions 1 and 2 have it, which tell no scalar from an array without axes
@@ -215,12 +216,6 @@ class _Pruning:
 
     def _change(self, path: Path, what: str) -> None:
         self.changed.append(f"{unescaped_name(path) or 'the top'!r}: {what}")
-
-    def _fits(self, value: Scalar, path: Path) -> bool:
-        if type(value) is int and value.bit_length() > MAX_INT_BITS:
-            self.lose(path, f"a number of {value.bit_length()} bits")
-            return False
-        return True
 
     def _kind(self, kind: str, known: Collection[str], otherwise: str, path: Path) -> str:
         """A kind of container that is written; another is named."""
