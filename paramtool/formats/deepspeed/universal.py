@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from paramtool.errors import plural, some
-from paramtool.formats.deepspeed import module, names, optimizer
+from paramtool.formats.deepspeed import names, optimizer
 from paramtool.formats.deepspeed.agree import check_models
 from paramtool.formats.deepspeed.joined import checkpoint, last_mark, with_child
 from paramtool.formats.deepspeed.optimizer import AT, GROUPS, MASTERS
-from paramtool.formats.deepspeed.read import producer
+from paramtool.formats.deepspeed.read import FRAGMENTS, joined_module, lacks, producer, stored
 from paramtool.formats.deepspeed.states import (
     LAYOUT,
     OPTIMIZER,
@@ -80,19 +80,17 @@ class _UniversalFolder:
         first, sliced = models[0], not self.files.model
         self._check_names(first)
         self.findings.refuse(CONVERT)
-        if sliced and module.lacks(first, self.findings):
+        if sliced and lacks(first, self.findings):
             self.findings.refuse(CONVERT)
         kept = self._parameters(first, common, sliced)
         self.findings.refuse(CONVERT)
-        adding = (
-            module.joined_module(models, self.joined, self.findings) if sliced else module.stored(first, self.joined)
-        )
+        adding = joined_module(models, self.joined, self.findings) if sliced else stored(first, self.joined)
         notes += [*adding, *self._again(first)]
         made = self._optimizer(first, common, kept, sliced)
         self.findings.refuse(CONVERT)
         top = first.file.objects
         assert isinstance(top, Tree)
-        top = with_child(with_child(top, AT, made), module.FRAGMENTS, None)
+        top = with_child(with_child(top, AT, made), FRAGMENTS, None)
         files = [file for one in models for file in one.file.files]
         said = producer(first, f"universal, of ZeRO stage {'3' if sliced else '1 or 2'}")
         return checkpoint(self.joined, top, [*files, *self.sources], self.asked, notes=notes, producer=said)
