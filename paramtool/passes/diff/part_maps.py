@@ -177,6 +177,7 @@ def of_parts(fused: FusedShape, parts: PartShapes, wanted: str) -> PartMaps:
 class _FusedOfParts(NamedTuple):
     """A fused tensor of its parts, for certain sizes."""
 
+    laid: LaidTensor
     parts: Sequence[PartTensor]
     sizes: Sizes
     stored: Stored
@@ -207,7 +208,7 @@ def _joined(fused: FusedShape, parts: PartShapes) -> Sequence[_FusedOfParts]:
         stored = rows.stored("row 0", content, along, given, sizes=sizes)
         if stored.shape != fused.shape:
             raise LayoutError("another shape")
-        return _FusedOfParts(every, sizes, stored)
+        return _FusedOfParts(LaidTensor(content, along, stored.shape[along]), every, sizes, stored)
 
     found = _tried(made, start, lambda word, sizes: _lengths(word, sizes, given, fused.shape))
     return tuple(islice(found, MAX_MAPS))
