@@ -124,14 +124,15 @@ def _settings(said: Mapping[str, str]) -> dict[str, Fact]:
 def of_codes(a: Checkpoint, b: Checkpoint, sides: tuple[str, str] = ("A", "B")) -> tuple[str, list[set[str]]]:
     """How the configs beside two checkpoints read codes differently, in words, and the names of these codes in each.
 
-    Where only one of the two has a config, codes of which the file itself says how they are read are not among them.
+    Where nothing is beside one of the two, codes of which the file itself says how they are read are not among them.
     """
     old, new = of_config(a), of_config(b)
     codes = [quantised.codes(one.entries) for one in (a, b)]
     if old and new:
         return differences(old, new, sides), codes
-    unsaid = [names - quantised.said(one.entries) for names, one in zip(codes, (a, b), strict=True)]
-    return f"{SAME_BYTES}: {hf_config.NAME}" if (old or new) and all(unsaid) else "", unsaid
+    if not all(config_beside(one.path, hf_config.NAME) for one in (a, b)):
+        codes = [names - quantised.said(one.entries) for names, one in zip(codes, (a, b), strict=True)]
+    return f"{SAME_BYTES}: {hf_config.NAME}" if (old or new) and all(codes) else "", codes
 
 
 def of_file(checkpoint: Checkpoint) -> dict[str, Facts]:

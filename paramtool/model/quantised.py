@@ -10,6 +10,7 @@ word names a scale (`scale`, `zero`, `absmax`, ...) belong to them if they are
     beside them           m.weight   m.weight_scale, m.w_scale, m.scale_weight     m.weight._data   m.weight._scale
     below them            m.weight   m.weight.absmax, and then everything else there
     in a module of theirs m.weight   m.weight_quantizer._scale
+    in the module above   m.linear.weight   m.weight_scale, m.linear_scale, m.input_scale, m.scale if they lack another
 
 If one module has several packed tensors, a scale belongs to those that its name has most in common with: `w1_scale` to
 `w1`, `layer1_scale` to `layer1_weight`, `scale_ih_l0` to `weight_ih_l0`; otherwise to all of them.
@@ -68,22 +69,28 @@ def groups(entries: Entries) -> dict[str, dict[str, Label]]:
     if not beside.names:
         return {}
     further: list[tuple[str, str]] = []
+    lone: list[tuple[str, str]] = []
     for name in entries:
-        if _split(name)[1] in CACHES and (inside := beside.inside(_split(name)[0])):
-            for other in inside:
-                found.setdefault(other, {})[name] = _label(name, other)
-        elif above := beside.above(name):
+        if above := beside.above(name):
             if _is_scale(_split(name)[1]):
                 found.setdefault(above, {})[name] = _words(name[len(above) :])
             else:
                 further.append((name, above))
         elif name in beside.names:
             continue
+        elif inside := beside.inside(name):
+            if all(map(_is_scale, _words(_split(name)[1]))):  # such as `scale`, which can be that of attention
+                lone += ((name, other) for other in inside)
+                continue
+            for other in inside:
+                found.setdefault(other, {})[name] = _label(name, other)
         elif _is_scale(_split(name)[1]):
             for other in beside.nearest(name):
                 found.setdefault(other, {})[name] = _label(name, other)
         elif _ends(_split(name)[1].lower(), FURTHER):
             further += ((name, other) for other in beside.nearest(name))
+    for name, other in [one for one in lone if one[1] not in found]:
+        found.setdefault(other, {})[name] = _label(name, other)
     for name, other in further:
         if other in found:
             found[other][name] = _label(name, other)
@@ -108,9 +115,15 @@ class _Packed:
                 self._alike.setdefault((module, "begins", words[:k]), []).append(name)
                 self._alike.setdefault((module, "ends", words[-k:]), []).append(name)
 
-    def inside(self, module: str) -> Sequence[str]:
-        """The packed weights of the modules directly inside one that has none itself."""
-        return () if module in self._in else self._below.get(module, ())
+    def inside(self, name: str) -> Sequence[str]:
+        """The packed weights directly inside a module that has none itself, that the name of a scale in it says."""
+        module, word = _split(name)
+        if module in self._in or not _is_scale(word):
+            return ()
+        below, words = self._below.get(module, ()), {*_words(word)}
+        if word in OF_OTHERS or all(map(_is_scale, words)):
+            return below
+        return [one for one in below if words & {*_words(one[len(module) :])}]
 
     def above(self, name: str) -> str | None:
         """The packed weights whose name is a parent of this name."""

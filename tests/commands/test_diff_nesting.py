@@ -13,6 +13,7 @@ from torch import nn
 
 import paramtool
 from paramtool.commands.diff.diff import Diffed, diff
+from paramtool.commands.verify import verify
 from tests.hostile.command import quick
 
 W, V = torch.randn(4, 4), torch.randn(3)
@@ -112,3 +113,18 @@ def test_versions_of_modules_are_metadata(change: str, below: bool, tmp_path: Pa
         assert len(found.metadata) == 1 and "_metadata" in found.metadata[0]
         assert not found.judge(strict=True)
     assert not of(tmp_path, {"model": state, "epoch": 3}, {"model": other, "epoch": 4}).is_same
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_planner_data_of_dcp(tmp_path: Path) -> None:
+    """What `dcp_to_torch_save` gives: where names are no keys of both, what `verify` calls other is other for `diff`."""
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    one, two = torch.ones(2, 2), torch.zeros(3)
+    states = [{"m": {"a": one, "b": {"c": two}}}, {"m.a": one, "m.b.c": two}, {"m": {"a": one, "b.c": two}}]
+    for k, state in enumerate(states):
+        dcp.save(state, checkpoint_id=tmp_path / str(k), no_dist=True)
+    for a, b in ((0, 1), (1, 0), (0, 2), (2, 0), (0, 0)):
+        found = diff(tmp_path / str(a), tmp_path / str(b))
+        assert found.is_same == (not verify(tmp_path / str(b), tmp_path / str(a)).differences) == (2 not in (a, b)), (
+            found
+        )

@@ -554,14 +554,40 @@ def test_codes_stay_with_what_they_are_read_with(kind: str, tmp_path: Path) -> N
         (tmp_path / "names.txt").write_text("\n".join(one for one in state if one != name))
         refused(quick, *command, "--names", "names.txt", cwd=tmp_path, code=6, says=(f"no '{name}'",))
         half = saved(tmp_path / "half.safetensors", {other if one == name else one: t for one, t in state.items()})
-        if not name.endswith("input_scale"):  # that of activations, with any of which the weight is the same
-            assert not paramtool.diff(source, half).is_same and not paramtool.diff(half, source).is_same
+        assert not paramtool.diff(source, half).is_same and not paramtool.diff(half, source).is_same
     paramtool.export(source, tmp_path / "x.safetensors", all_names=True, rename=["0.*=v.*"])
     same(load_file(tmp_path / "x.safetensors"), {re.sub(r"^0\.", "v.", name): one for name, one in state.items()})
     assert paramtool.diff(source, tmp_path / "x.safetensors").is_same
     assert paramtool.diff(tmp_path / "x.safetensors", source).is_same
     (tmp_path / "names.txt").write_text("\n".join(name for name in state if name.startswith("2.")))
     assert quick(*command, "--names", "names.txt", "--force", cwd=tmp_path).code == 0
+
+
+@pytest.mark.parametrize("scale", ["weight_scale", "linear_scale", "input_scale", "scale"])
+def test_a_scale_in_the_module_above(scale: str, tmp_path: Path) -> None:
+    """A wrapper has the scale, and the layer in it the codes: they are one thing to casts, renames and diff."""
+    state = {
+        "m.linear.weight": torch.randn(64, 64).to(torch.float8_e4m3fn),
+        f"m.{scale}": torch.rand(64),
+        "n": torch.rand(3),
+    }
+    source, half = saved(tmp_path / "m.safetensors", state), {f"p.{scale}": state.pop(f"m.{scale}")}
+    paramtool.convert(source, tmp_path / "c.safetensors", dtype="float16")
+    assert load_file(tmp_path / "c.safetensors")[f"m.{scale}"].dtype == torch.float32
+    other = saved(tmp_path / "half.safetensors", {**state, **half})
+    assert not paramtool.diff(source, other).is_same and not paramtool.diff(other, source).is_same
+    refused(quick, "export", "m.safetensors", "-o", "x.safetensors", "--all-names", "--rename", f"m.{scale}=p.{scale}",
+            cwd=tmp_path, code=6, says=("'m.linear.weight' has codes",))  # fmt: skip
+    paramtool.export(source, tmp_path / "x.safetensors", all_names=True, rename=["m.*=p.*"])
+    assert paramtool.diff(source, tmp_path / "x.safetensors").is_same
+
+
+def test_a_scale_of_something_else(tmp_path: Path) -> None:
+    """The temperature of attention, beside layers that have scales of their own, and of a model."""
+    state = {"a.q.weight": torch.randn(8, 8).to(torch.float8_e4m3fn), "a.q.weight_scale": torch.rand(8)}
+    source = saved(tmp_path / "m.safetensors", {**state, "a.scale": torch.rand(4), "a.logit_scale": torch.rand(4)})
+    typed = paramtool.convert(source, tmp_path / "c.safetensors", dtype="float16").typed
+    assert typed is not None and typed.casts == {"a.scale": "float32", "a.logit_scale": "float32"}
 
 
 def test_equal_scales_follow_their_codes(tmp_path: Path) -> None:

@@ -370,7 +370,7 @@ def test_settings_that_loading_replaces() -> None:
 
 
 def test_a_config_beside_one_of_the_two(tmp_path: Path) -> None:
-    """Undecided, unless there are no codes, or the file itself says what they are, as of bitsandbytes and FP8."""
+    """Undecided, unless there are no codes, or nothing is beside a file that says what they are (bitsandbytes, FP8)."""
     said = {"quantization_config": configs()["gptq"]}
     a, b = folder(tmp_path / "a", said), folder(tmp_path / "b", None)
     found = judged(a, b)
@@ -382,10 +382,14 @@ def test_a_config_beside_one_of_the_two(tmp_path: Path) -> None:
         "bnb": {"m.weight": W.to(torch.int8), "m.SCB": torch.ones(64)},
         "plain": {"m.weight": W, "m.ids": torch.arange(3)},
     }
-    for state in others.values():
+    for name, state in others.items():
+        folder(b, None)
         for at in (a, b):
             save_file(state, at / "model.safetensors")
-        assert diff(a, b).is_same and diff(b, a).is_same and not verify(b, a, tensors_only=True).differences
+        for has_config in (True, False):
+            found = [diff(a, b).is_same, diff(b, a).is_same, not verify(b, a, tensors_only=True).differences]
+            assert found == [name == "plain" or not has_config] * 3, (name, found)
+            (b / "config.json").unlink(missing_ok=True)
 
 
 def test_digests_without_a_config_are_what_they_were(tmp_path: Path) -> None:

@@ -124,17 +124,18 @@ def other_scales(a: Checkpoint, b: Checkpoint, found: Sequence[TensorDiff]) -> I
     there = _places([(one.a, one.b) for one in same], b), _places([(one.b, one.a) for one in same], a)
     for one in same:
         beside = [
-            {name for codes in names for name in side.get(codes, ()) if not name.endswith(quantised.OF_OTHERS)}
+            {name for codes in names for name in side.get(codes, ()) if not name.endswith(quantised.CACHES)}
             for side, names in zip(groups, (one.a, one.b), strict=True)
         ]
-        if others := {name for names, at in zip(beside, there, strict=True) for name in names - at.keys()}:
+        gone = (name for names, at in zip(beside, there, strict=True) for name in names - at.keys())
+        if others := {name for name in gone if not name.endswith(quantised.OF_OTHERS)}:
             how = f"the same codes, and other {some(sorted(others), 2)}"
         elif one.kind != DEQUANTISED and (
             parted := {
                 name
                 for names, at, others in zip(beside, there, beside[::-1], strict=True)
                 for name in names
-                if at[name] and at[name].isdisjoint(others)
+                if at.get(name) and at[name].isdisjoint(others)
             }
         ):
             how = f"the same codes, parted from {some(sorted(parted), 2)}"

@@ -207,7 +207,7 @@ def diff(
     renames = [(one.b[0], one.a[0]) for one in tensors if len(one.a) == 1 == len(one.b)]
     versions = other_versions(first.objects, second.objects, renames)
     first, second = work.as_made
-    has_keys = _says_nesting(first) and _says_nesting(second)
+    has_keys = _says_nesting(first, second) and _says_nesting(second, first)
     plain = (replace(one, objects=without_versions(one.objects)) if has_keys else one for one in (second, first))
     objects = object_differences(*plain, tensors=False)
     if has_keys:
@@ -235,15 +235,16 @@ def diff(
     )
 
 
-def _says_nesting(checkpoint: Checkpoint) -> bool:
-    """Whether the keys of its tensors are those that a program gave them.
+def _says_nesting(checkpoint: Checkpoint, other: Checkpoint) -> bool:
+    """Whether the keys of its tensors are those that a program gave them, as far as the other one can have them.
 
-    Other formats than torch's and those with an alias record have only names, or make keys of them: DCP turns numbers
-    into text.  A record has the keys that names do not say.
+    Other formats than torch's, DCP and those with an alias record have only names, or make keys of them.  DCP turns
+    numbers into text, so it is compared with DCP alone.  A record has the keys that names do not say.
     """
     if checkpoint.format.startswith("torch"):
         return True
-    return holds(checkpoint.format).record and not is_flat(checkpoint.objects, tuple(checkpoint.entries))
+    has_room = holds(checkpoint.format).record or checkpoint.format == other.format == "dcp"
+    return has_room and not is_flat(checkpoint.objects, tuple(checkpoint.entries))
 
 
 def _noted(a: Checkpoint, b: Checkpoint) -> Iterator[str]:
