@@ -117,7 +117,7 @@ def test_versions_of_modules_are_metadata(change: str, below: bool, tmp_path: Pa
 
 @pytest.mark.filterwarnings("ignore")
 def test_planner_data_of_dcp(tmp_path: Path) -> None:
-    """What `dcp_to_torch_save` gives: where names are no keys of both, what `verify` calls other is other for `diff`."""
+    """What `dcp_to_torch_save` gives: `diff` calls it other where `verify` does."""
     dcp = pytest.importorskip("torch.distributed.checkpoint")
     one, two = torch.ones(2, 2), torch.zeros(3)
     states = [{"m": {"a": one, "b": {"c": two}}}, {"m.a": one, "m.b.c": two}, {"m": {"a": one, "b.c": two}}]
