@@ -20,7 +20,7 @@ from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target
 from paramtool.parts.packing import packing_of
-from paramtool.passes.types import dequantise, kinds, rules
+from paramtool.passes.types import dequantise, kinds
 from paramtool.passes.types.apply import Typed, apply
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ CONFIG = hf_config.NAME
 """The file of a folder that says in which type its model is loaded."""
 
 
-def asked(options: RelayoutOptions) -> rules.TypeRules:
+def asked(options: RelayoutOptions) -> kinds.TypeRules:
     """The rules of the files, and behind them, so that they count, those of the options."""
     tables = types_of(options.layout_file)
     own = {kind: patterns for table in tables for kind, patterns in table.kinds.items()}
     kinds.refuse_own(own)
-    return rules.TypeRules(
-        (*(rules.parse(text) for table in tables for text in table.dtype), *rules.parse_all(options.dtype)),
+    return kinds.TypeRules(
+        (*(kinds.parse(text) for table in tables for text in table.dtype), *kinds.parse_all(options.dtype)),
         tuple(dict.fromkeys([*(word for table in tables for word in table.keep_float32), *options.keep_float32])),
         own,
     )

@@ -32,7 +32,7 @@ def _equal(name: str, wanted: str) -> bool:
 
 def advice(found: Inspection, lacking: Iterable[str], matches: Callable[[str, str], bool] = _equal) -> str:
     """What one of the names or patterns that are not there could have meant."""
-    from paramtool.passes.suggest import MAX_LOOKED_UP
+    from paramtool.passes.select import MAX_LOOKED_UP
 
     names = [name for name in found.checkpoint.entries if len(name) <= MAX_QUOTED]
     short = (name for name in lacking if len(name) <= MAX_QUOTED) if names else ()
@@ -58,11 +58,11 @@ def _meant(
 
 def _likely(name: str, names: Collection[str]) -> list[str]:
     """At most two names that are longer or shorter by a prefix that ends in a dot, or look alike."""
-    from paramtool.passes import suggest
+    from paramtool.passes import select
 
     if name.strip() in names:
         return [name.strip()]
-    if (head := suggest.head_of([name], names))[1]:
+    if (head := select.head_of([name], names))[1]:
         return [name.removeprefix(head[0])]
     longer = [other for other in names if other.endswith(f".{name}")]
-    return longer[:2] or suggest.alike(name, names)
+    return longer[:2] or select.alike(name, names)

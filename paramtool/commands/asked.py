@@ -23,8 +23,7 @@ from paramtool.passes.compat.wanted import Wanted, wanted_by
 
 if TYPE_CHECKING:
     from paramtool.model.checkpoint import Checkpoint
-    from paramtool.passes.compat.check import Verdict
-    from paramtool.passes.compat.constraints import TieQuestion
+    from paramtool.passes.compat.check import TieQuestion, Verdict
     from paramtool.passes.parts.other_rows import SaidRows
 
 

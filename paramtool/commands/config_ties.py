@@ -19,7 +19,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Link
 from paramtool.model.config import Config
-from paramtool.passes import suggest
+from paramtool.passes import select
 from paramtool.passes.config_ties import declared
 from paramtool.passes.config_ties.declared import Declared
 from paramtool.passes.objects_differ import without
@@ -142,7 +142,7 @@ def _refuse_absent(checkpoint: Checkpoint, ties: Mapping[str, str]) -> None:
     groups = grouped((first, name) for name, first in ties.items())
     for names in groups.values():
         if len(names) > 1 and not any(name in checkpoint.entries for name in names):
-            prefix, count = suggest.prefix_before(names, checkpoint.entries)
+            prefix, count = select.prefix_before(names, checkpoint.entries)
             raise UsageError(
                 f"{checkpoint.path}: {' and '.join(map(repr, names[:3]))} shall be tied, and none of these "
                 "names is there: nothing can be recorded for them",

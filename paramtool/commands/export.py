@@ -44,7 +44,7 @@ from paramtool.model.config import NONE, given, reading
 from paramtool.model.plan import Plan, check
 from paramtool.model.storage import Constant
 from paramtool.model.view import View
-from paramtool.passes import renaming, select, suggest
+from paramtool.passes import renaming, select
 from paramtool.passes.config_ties.patterns import tied_advice
 from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.module_versions import ATTRIBUTE, lost_versions, moved_versions, versions_of
@@ -418,10 +418,10 @@ def stored_apart(entries: Entries, ties: Mapping[str, str]) -> Iterator[str]:
 def missing_names(where: str, missing: list[str], wanted: int, names: Mapping[str, str], *, more: str) -> UsageError:
     """What is missing, what it could have meant, and the flag that would find it."""
     lines = [
-        f"{name!r}" + (f"; it has {' and '.join(map(repr, found))}" if (found := suggest.alike(name, names)) else "")
+        f"{name!r}" + (f"; it has {' and '.join(map(repr, found))}" if (found := select.alike(name, names)) else "")
         for name in missing[:10]
     ]
-    advice = suggest.padded(missing, names) or suggest.advice(missing, names) or tied_advice(missing)
+    advice = select.padded(missing, names) or select.advice(missing, names) or tied_advice(missing)
     return UsageError(
         listed(f"{where}: lacks {len(missing)} of {plural(wanted, 'name')}:", lines, len(missing) - len(lines)),
         hint=(advice or "`inspect --tensors` lists what it has") + more,

@@ -25,8 +25,8 @@ from paramtool.guessing.cells import as_toml
 from paramtool.guessing.names import by_names
 from paramtool.guessing.sets import by_shapes
 from paramtool.layouts import pattern
-from paramtool.layouts.homes import flat_layout, foreign_names, homes
 from paramtool.layouts.layout import LayoutTensor, stored
+from paramtool.layouts.names import flat_layout, foreign_names, homes
 from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.lazy_dataclass import frozen

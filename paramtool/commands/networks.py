@@ -52,7 +52,7 @@ def networks(checkpoint: Checkpoint) -> tuple[NamedNetwork, ...]:
     if not any(OTHERS.search(name) for name in checkpoint.entries):
         return ()
     from paramtool.guessing.names import by_names
-    from paramtool.layouts.homes import homes
+    from paramtool.layouts.names import homes
 
     found = by_names(_shapes(checkpoint, taken), homes=homes(checkpoint.format))
     return tuple(NamedNetwork(one.at, one.layout, one.spec, one.sure) for one in found)

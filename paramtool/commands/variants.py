@@ -21,8 +21,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
 from paramtool.model.display import Displayed
 from paramtool.passes import select
-from paramtool.passes.compat.check import Apart, Verdict, judge
-from paramtool.passes.compat.constraints import TieQuestion
+from paramtool.passes.compat.check import Apart, TieQuestion, Verdict, judge
 from paramtool.passes.compat.wanted import Wanted
 
 

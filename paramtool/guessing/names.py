@@ -11,8 +11,8 @@ from paramtool.grouping import grouped
 from paramtool.guessing.candidates import Guess, meaning, unshown
 from paramtool.guessing.vectors import home_of
 from paramtool.layouts import names, networks
-from paramtool.layouts.homes import is_at_home
 from paramtool.layouts.layout import Layout
+from paramtool.layouts.names import is_at_home
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Facts, Spec
 from paramtool.model.view import Shapes

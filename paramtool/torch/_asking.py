@@ -14,8 +14,7 @@ from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY, is_extra_state, tensor_names
-from paramtool.passes.compat.check import TypeClash, Verdict, judge
-from paramtool.passes.compat.constraints import TieQuestion
+from paramtool.passes.compat.check import TieQuestion, TypeClash, Verdict, judge
 from paramtool.passes.compat.wanted import Wanted, plain_window
 from paramtool.torch._protocol import Answer, Held, Tensors, given_of, has_own_code, tried
 from paramtool.torch.tensors import torch_type

@@ -14,8 +14,7 @@ from paramtool.commands.variants import Variant
 from paramtool.engine.read.source import Source
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
-from paramtool.passes.compat.check import TypeClash, Verdict
-from paramtool.passes.compat.constraints import TieQuestion
+from paramtool.passes.compat.check import TieQuestion, TypeClash, Verdict
 from paramtool.torch._asking import ask, judged
 from paramtool.torch._live import refuse_unfit, tensors_of
 from paramtool.torch._protocol import held_of

@@ -20,11 +20,11 @@ from safetensors.torch import save_file
 
 import paramtool
 from paramtool.commands.report.compared import changes, move_figures
+from paramtool.commands.report.differences import CellMap, heat
 from paramtool.commands.report.modules import MAX_NODES, StoredTensor, parts, separator_of, stored, tree
 from paramtool.commands.report.page import buffers, network_figures, parts_figures
 from paramtool.commands.report.sharing import equal_groups, part_of, shared_groups
 from paramtool.commands.report.write import default_output
-from paramtool.engine.compare.heat import CellMap, heat
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.errors import OutputError, UnsafeError
 from paramtool.model.dtype import DTYPES

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from paramtool.drawing import palette
 from paramtool.drawing.markup import MAX_NAME, Markup, data, readable, short, tag, written
 from paramtool.drawing.palette import HEAT, PAGE, TINTS
-from paramtool.drawing.ribbons import Ribbon, ribbons
-from paramtool.drawing.strips import Segment, heat, ruler, stacked, text_strip
+from paramtool.drawing.strips import Ribbon, Segment, heat, ribbons, ruler, stacked, text_strip
 from tests.drawing.contrast import contrast
 
 STRANGE = st.text(st.characters() | st.sampled_from("<>&\"'/`\u202e\u2066\x1b\x00\ud800"), max_size=60)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from paramtool.engine.write.casting import SMALLEST_NORMAL, Losses, cast, losses
 from paramtool.model.dtype import DTYPES
-from paramtool.passes.types.rules import TARGETS
+from paramtool.passes.types.kinds import TARGETS
 
 TORCH = {name: getattr(torch, name) for name in TARGETS}
 EVERY = np.arange(1 << 16, dtype="u2")

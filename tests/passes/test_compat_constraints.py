@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from paramtool.model.checkpoint import Compound, Entry, Link, NoData, Unreadable
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View, contiguous
-from paramtool.passes.compat import constraints
+from paramtool.passes.compat import check as constraints
 from paramtool.passes.compat import wanted as wants
-from paramtool.passes.compat.constraints import TieQuestion
+from paramtool.passes.compat.check import TieQuestion
 from paramtool.passes.compat.wanted import Wanted
 from tests.examples import examples
 from tests.passes.made import checkpoint, view

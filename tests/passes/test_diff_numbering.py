@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.passes.diff.numbering import layer_type, numberless, numbers, renumbered
+from paramtool.passes.diff.names import layer_type, numberless, numbers, renumbered
 
 NAMES = st.lists(
     st.sampled_from(["h", "3", "12", "Dense_1", "fc2", "conv2d", "layer10", "vars"]), min_size=1, max_size=5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.passes.diff.places import WORDS, ModulePlace, biases_of, place_of, spelled
+from paramtool.passes.diff.names import WORDS, ModulePlace, biases_of, place_of, spelled
 
 ROLES = st.sampled_from([*WORDS])
 

@@ -6,7 +6,7 @@ import pytest
 
 from paramtool.errors import UsageError
 from paramtool.passes.renaming import RenamingRule, parse, renamed
-from paramtool.passes.suggest import advice, alike
+from paramtool.passes.select import advice, alike
 
 
 @pytest.mark.parametrize(

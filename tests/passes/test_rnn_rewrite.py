@@ -14,9 +14,9 @@ from paramtool.layouts import spec as specs
 from paramtool.model import alias
 from paramtool.model import plan as plans
 from paramtool.model.checkpoint import Checkpoint, Entry, Link, Module
-from paramtool.passes import stored_once
+from paramtool.passes import rewriting
+from paramtool.passes.rewriting import NewTensors
 from paramtool.passes.rnn import convert, find, rewrite
-from paramtool.passes.stored_once import NewTensors
 from tests.examples import examples
 from tests.passes.made import checkpoint, view
 
@@ -140,7 +140,7 @@ def test_ties_of_single_tensors_stay() -> None:
         )
         for one in converted(file, "mxnet")
     ]
-    found = stored_once.shared(new, alias.build(file, parts=False))
+    found = rewriting.shared(new, alias.build(file, parts=False))
     assert not found.lost and len(found.targets) == 7
     assert {name for name, one in found.names.items() if not one.is_owner} == {"b_l0_h2h_weight"}
     assert found.names["b_l0_h2h_weight"].alias_set == "a_l0_h2h_weight"

@@ -1,4 +1,4 @@
-"""`passes/suggest.py`: near names, and the prefixes that would make names meet."""
+"""`passes/select.py`: near names, and the prefixes that would make names meet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paramtool.passes import suggest
+from paramtool.passes import select
 from tests.examples import examples
 
 NAMES = st.lists(
@@ -28,25 +28,25 @@ NAMES = st.lists(
 )  # fmt: skip
 def test_names_alike(name: str, names: list[str], expect: list[str] | None) -> None:
     """Those with the same last word where one of them is like enough, else any; two at most, the most alike first."""
-    found = suggest.alike(name, names)
+    found = select.alike(name, names)
     assert found == expect if expect is not None else (len(found) == 2 and set(found) < set(names))
 
 
 def test_only_so_many_names_are_looked_at() -> None:
     """Comparing a name takes long: what stands behind the first 2,000 is not found."""
-    far = [f"{k:05d}" for k in range(suggest.MAX_COMPARED)]
-    assert suggest.alike("some.name", [*far[1:], "some.nam"]) == ["some.nam"]
-    assert suggest.alike("some.name", [*far, "some.nam"]) == []
+    far = [f"{k:05d}" for k in range(select.MAX_COMPARED)]
+    assert select.alike("some.name", [*far[1:], "some.nam"]) == ["some.nam"]
+    assert select.alike("some.name", [*far, "some.nam"]) == []
 
 
 @given(st.text("abcd.", min_size=1, max_size=8), st.lists(st.text("abcd.", min_size=1, max_size=8), unique=True))
 @settings(max_examples=examples(50))
 def test_what_is_alike_is_a_name_that_is_like_enough(name: str, names: list[str]) -> None:
     """One that is there is found, and first; nothing that differs too much is."""
-    found = suggest.alike(name, names)
+    found = select.alike(name, names)
     assert len(set(found)) == len(found) <= 2 and set(found) <= set(names)
-    assert all(SequenceMatcher(None, one, name).ratio() >= suggest.LIKENESS for one in found)
-    assert suggest.alike(name, [*names, name])[0] == name
+    assert all(SequenceMatcher(None, one, name).ratio() >= select.LIKENESS for one in found)
+    assert select.alike(name, [*names, name])[0] == name
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_is_alike_is_a_name_that_is_like_enough(name: str, names: list[str]
 )  # fmt: skip
 def test_a_prefix_before_names(missing: list[str], names: list[str], expect: tuple[str, int]) -> None:
     """The one that most would have, up to a dot, and how many have it."""
-    assert suggest.prefix_before(missing, names) == expect
+    assert select.prefix_before(missing, names) == expect
 
 
 @pytest.mark.parametrize(
@@ -72,28 +72,28 @@ def test_a_prefix_before_names(missing: list[str], names: list[str], expect: tup
 )  # fmt: skip
 def test_a_prefix_of_names(missing: list[str], names: list[str], expect: tuple[str, int]) -> None:
     """What they would be there without, up to a dot, and how many would."""
-    assert suggest.head_of(missing, names) == expect
+    assert select.head_of(missing, names) == expect
 
 
 def test_a_prefix_counts_all_names_and_is_looked_up_for_a_few() -> None:
     """Fifty names show it; the number is that of all."""
-    many = [f"w{k}" for k in range(3 * suggest.MAX_LOOKED_UP)]
+    many = [f"w{k}" for k in range(3 * select.MAX_LOOKED_UP)]
     below = {f"m.{name}" for name in many}
-    assert suggest.prefix_before(many, below) == suggest.head_of(sorted(below), set(many)) == ("m.", len(many))
-    late = [*(f"x{k}" for k in range(suggest.MAX_LOOKED_UP)), "w0"]
-    assert suggest.prefix_before(late, below) == ("", 0)
-    assert suggest.head_of([f"m.{name}" for name in late], set(many)) == ("", 0)
+    assert select.prefix_before(many, below) == select.head_of(sorted(below), set(many)) == ("m.", len(many))
+    late = [*(f"x{k}" for k in range(select.MAX_LOOKED_UP)), "w0"]
+    assert select.prefix_before(late, below) == ("", 0)
+    assert select.head_of([f"m.{name}" for name in late], set(many)) == ("", 0)
 
 
 @given(NAMES, NAMES)
 @settings(max_examples=examples(50))
 def test_the_best_prefix(missing: list[str], names: list[str]) -> None:
     """Both directions count what they say, and no other prefix would give more."""
-    prefix, count = suggest.prefix_before(missing, names)
+    prefix, count = select.prefix_before(missing, names)
     befores = {other[: -len(name)] for name in missing for other in names if other.endswith(f".{name}")}
     assert count == max((sum(one + name in names for name in missing) for one in befores), default=0)
     assert (prefix in befores and prefix.endswith(".")) if count else prefix == ""
-    head, count = suggest.head_of(missing, names)
+    head, count = select.head_of(missing, names)
     heads = {name[: -len(rest)] for name in missing for rest in names if name.endswith(f".{rest}")}
     assert count == max((sum(one + rest in missing for rest in names) for one in heads), default=0)
     assert head in heads if count else head == ""
@@ -101,15 +101,15 @@ def test_the_best_prefix(missing: list[str], names: list[str]) -> None:
 
 def test_advice() -> None:
     """The flag for names that stand behind a prefix; else the rule for those that begin with one; else nothing."""
-    assert suggest.advice(["w", "b"], ["bert.w", "bert.b"]) == "with --prefix bert. 2 of them match"
-    assert suggest.advice(["m.w", "m.b", "c"], ["w", "b"]) == "with --rename '*=m.*' 2 of them match"
-    assert suggest.advice(["m.w"], ["w", "x.m.w"]) == "with --prefix x. 1 of them matches"
-    assert suggest.advice(["w"], ["v"]) == suggest.advice([], ["v"]) == suggest.advice(["w"], []) == ""
+    assert select.advice(["w", "b"], ["bert.w", "bert.b"]) == "with --prefix bert. 2 of them match"
+    assert select.advice(["m.w", "m.b", "c"], ["w", "b"]) == "with --rename '*=m.*' 2 of them match"
+    assert select.advice(["m.w"], ["w", "x.m.w"]) == "with --prefix x. 1 of them matches"
+    assert select.advice(["w"], ["v"]) == select.advice([], ["v"]) == select.advice(["w"], []) == ""
 
 
 def test_spaces() -> None:
     """Said of the first name that is there without the spaces around it, and of no other."""
     expected = "'\\tw' has spaces around it, which are part of the name: write 'w'"
-    assert suggest.padded(["x ", "\tw", " b "], {"w", "b"}) == expected
-    assert suggest.padded(["w", " w x "], ["w", "x"]) == suggest.padded([" w"], [" w"]) == ""
-    assert suggest.padded([], ["w"]) == ""
+    assert select.padded(["x ", "\tw", " b "], {"w", "b"}) == expected
+    assert select.padded(["w", " w x "], ["w", "x"]) == select.padded([" w"], [" w"]) == ""
+    assert select.padded([], ["w"]) == ""

@@ -11,7 +11,7 @@ from paramtool.model.checkpoint import Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import contiguous
 from paramtool.passes.types import kinds
-from paramtool.passes.types.rules import TypeRules, parse, parse_all
+from paramtool.passes.types.kinds import TypeRules, parse, parse_all
 
 
 def names(**shapes: tuple[int, ...]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from paramtool.model import alias
 from paramtool.model.plan import check
 from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.types.apply import Typed, apply
-from paramtool.passes.types.rules import TypeRules, parse_all
+from paramtool.passes.types.kinds import TypeRules, parse_all
 from tests.passes.made import checkpoint, view
 
 

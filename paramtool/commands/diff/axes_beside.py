@@ -15,7 +15,7 @@ from paramtool.engine.compare.axes import AxesWay, along
 from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.sides import is_constant
 from paramtool.model.diff import CHANGED
-from paramtool.passes.diff.places import biases_of
+from paramtool.passes.diff.names import biases_of
 
 
 def beside_axes(work: Settled) -> None:

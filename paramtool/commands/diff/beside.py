@@ -17,7 +17,7 @@ from paramtool.engine.compare.cast_verdicts import narrow
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View, Views
-from paramtool.passes.diff.places import biases_of
+from paramtool.passes.diff.names import biases_of
 
 MAX_RUNS = 1 << 16
 """A map of more runs is not tried on what is beside a matrix."""

@@ -65,7 +65,7 @@ from paramtool.model.diff import (
 from paramtool.model.display import Displayed
 from paramtool.model.view import View
 from paramtool.passes.diff.exchanges import exchanged
-from paramtool.passes.diff.numbering import (
+from paramtool.passes.diff.names import (
     layer_place,
     number_words,
     numberless,

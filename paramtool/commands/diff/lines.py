@@ -28,17 +28,15 @@ from paramtool.commands.diff.settled import Settled
 from paramtool.commands.diff.taken_twice import TakenTwice, by_own_names
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.line_hashes import Hashed
-from paramtool.engine.compare.line_index import LineIndex
 from paramtool.engine.compare.line_proof import is_proved
-from paramtool.engine.compare.line_table import LineMap
+from paramtool.engine.compare.line_table import LineIndex, LineMap
 from paramtool.engine.compare.lines import Claim, LineKind, Lines, LineWay, columns, has_lines, rows
 from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
 from paramtool.engine.read.source import Source
 from paramtool.model.diff import LAYOUT, ROUNDED, UNDECIDED, TensorDiff
 from paramtool.model.tiling import unread
 from paramtool.model.view import View, Views
-from paramtool.passes.diff.names import packed
-from paramtool.passes.diff.places import biases_of
+from paramtool.passes.diff.names import biases_of, packed
 
 NUMBERS = ("float", "bfloat", "complex")
 """What the names of types begin with that no codes are packed in."""

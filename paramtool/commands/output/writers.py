@@ -17,7 +17,7 @@ from paramtool.errors import LayoutError, PlanError, UsageError, listed, plural,
 from paramtool.formats import object_tree, table
 from paramtool.formats.hdf5 import write as hdf5_write
 from paramtool.formats.msgpack import write as msgpack_write
-from paramtool.formats.mxnet import write as mxnet_write
+from paramtool.formats.mxnet import params as mxnet_write
 from paramtool.formats.numpy import write as numpy_write
 from paramtool.formats.onnx import write as onnx
 from paramtool.formats.onnx.write import RecurrentNetwork

@@ -24,10 +24,7 @@ from paramtool.commands.report.sharing import NUMBERS, SharedGroup, group
 from paramtool.drawing.document import Column, PageSection, figure, folded, paragraph, table, treemap
 from paramtool.drawing.markup import EMPTY, Markup, breakable, joined, tag
 from paramtool.drawing.palette import SERIES
-from paramtool.drawing.ribbons import Ribbon, ribbons
-from paramtool.drawing.rows import key
-from paramtool.drawing.strips import heat, shares, stacked
-from paramtool.drawing.wires import wired
+from paramtool.drawing.strips import Ribbon, heat, key, ribbons, shares, stacked, wired
 from paramtool.errors import leading, plural
 from paramtool.grouping import grouped
 from paramtool.model.alias import AliasGraph

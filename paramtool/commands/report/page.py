@@ -36,10 +36,8 @@ from paramtool.drawing.document import (
 )
 from paramtool.drawing.markup import EMPTY, Markup, joined, tag
 from paramtool.drawing.palette import SERIES
-from paramtool.drawing.rows import Band, Grid, grid, key
-from paramtool.drawing.strips import Segment, ruler, shares, stacked, ticks
+from paramtool.drawing.strips import Band, Grid, Segment, grid, key, ruler, shares, stacked, ticks, wired
 from paramtool.drawing.treemap import TreemapNode
-from paramtool.drawing.wires import wired
 from paramtool.errors import ParamtoolError, plural
 from paramtool.findings.report import shown
 from paramtool.layouts.layout import LayoutTensor, Place
@@ -211,7 +209,7 @@ def _network(one: NetworkFigure) -> Markup:
 
 def _grids(grids: Sequence[object]) -> Markup:
     """Tensors beside each other."""
-    from paramtool.drawing.rows import Grid
+    from paramtool.drawing.strips import Grid
 
     made = []
     for one in grids:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from paramtool.commands.inspect import Inspection
 from paramtool.commands.report.modules import geometry
-from paramtool.drawing.wires import Wire
+from paramtool.drawing.strips import Wire
 from paramtool.errors import plural
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import SAID

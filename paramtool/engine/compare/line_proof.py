@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paramtool.engine.compare import strips
 from paramtool.engine.compare.line_hashes import BLOCK_NBYTES
-from paramtool.engine.compare.lines import Claim, changed, raw_rows
+from paramtool.engine.compare.lines import Claim, Lines, changed, raw_rows
 from paramtool.engine.compare.runs import LineRun
 from paramtool.engine.read.elements import ELEMENTS
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import same
+from paramtool.model.view import View
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +36,7 @@ def is_proved(a_source: Source, b_source: Source, claim: Claim) -> bool:
     for old in claim.olds.values():
         a_source.prove_later(int(old.view.storage))
     if claim.way.lines.is_across or any(old.is_across for old in claim.olds.values()):
-        is_same = strips.are_same(a_source, b_source, claim)
+        is_same = are_same(a_source, b_source, claim)
     elif claim.runs.lines * claim.nbytes >= LONG_NBYTES * len(claim.runs):
         is_same = all(_is_run(a_source, b_source, claim, run) for run in _long(claim))
     else:
@@ -96,3 +96,138 @@ def _is_gathered(a_source: Source, b_source: Source, claim: Claim, gather: Gathe
 
 def _bytes(lines: Array) -> Array:
     return lines.reshape(-1).view("u1")
+
+
+# --- Lines that are stored across, in one of two checkpoints or in both, are compared strip by strip ------------------
+#
+# A strip has the same elements of all lines:
+#
+#     columns of columns    [elements, lines] on both sides: a few rows of each, read in order
+#     columns of rows       one side is turned while squares of it are compared, in a processor's cache
+
+
+SHARES = 16
+"""Into how many parts the memory is divided, of which the strips of one comparison take one for each side."""
+TILE = 128
+"""Edge of the squares that are turned at once."""
+LONG = 64
+"""Runs of this many lines on average are compared one by one; of shorter ones the lines are gathered."""
+
+
+class StripPart(NamedTuple):
+    """What is compared with lines of one tensor of the first."""
+
+    lines: Lines
+    """The lines of it that are read, from the first to the last that is wanted."""
+    here: Array | slice
+    """Which of these."""
+    there: Array | slice
+    """Which lines of the second they are."""
+
+
+def are_same(a_source: Source, b_source: Source, claim: Claim) -> bool:
+    """Whether every byte of the lines is what the runs say."""
+    parts = list(_parts(claim))
+    way = claim.way
+    is_turned = len({way.lines.is_across, *(part.lines.is_across for part in parts)}) > 1
+    row = sum(one.total * one.view.dtype.block_bytes for one in (way.lines, *(part.lines for part in parts)))
+    most = max(BLOCK_NBYTES, claim.memory // SHARES) if is_turned else BLOCK_NBYTES
+    length = way.lines.view.shape[1]
+    step = max(1, most // row)
+    for start in range(0, length, step):
+        stop = min(start + step, length)
+        there = changed(_strip(b_source, way.lines, start, stop), way.lines.view.dtype, sign=way.sign, dtype=way.dtype)
+        known: dict[View, Array] = {}
+        for part in parts:
+            view = part.lines.view
+            if view not in known:
+                known.clear()
+                known[view] = changed(_strip(a_source, part.lines, start, stop), view.dtype, dtype=way.made)
+            if not _is_part(known[view], there, part, way.lines.is_across):
+                return False
+    return True
+
+
+def _parts(claim: Claim) -> Iterator[StripPart]:
+    """The lines by tensor: as runs where these are long."""
+    import numpy as np
+
+    is_long = claim.runs.lines >= LONG * len(claim.runs)
+    tensor, line = claim.runs.expanded() if not is_long else (claim.runs.tensor, claim.runs.start)
+    for number in claim.runs.tensors():
+        here = np.flatnonzero(tensor == number)
+        places = line[here]
+        low = int(places.min())
+        high = int((places + (claim.runs.length[here] if is_long else 1)).max())
+        old = claim.olds[number]
+        lines = Lines(old.part(low, high - low), old.is_columns)
+        if not is_long:
+            yield StripPart(lines, places - low, slice(None) if len(here) == len(line) else here)
+            continue
+        for k in here.tolist():
+            start, to, length = int(line[k]) - low, int(claim.runs.to[k]), int(claim.runs.length[k])
+            yield StripPart(lines, slice(start, start + length), slice(to, to + length))
+
+
+def _strip(source: Source, lines: Lines, start: int, stop: int) -> Array:
+    """Elements `start` to `stop` of all lines: [elements, lines] of those stored across, else [lines, elements]."""
+    import numpy as np
+
+    view = lines.view
+    block = source.array(view)[0 : view.shape[0], start:stop]
+    source.nbytes_read += block.nbytes
+    return np.ascontiguousarray(block.T if lines.is_across else block)
+
+
+def _is_part(mine: Array, theirs: Array, part: StripPart, is_across: bool) -> bool:
+    """Whether the lines of a part are those of the second, in one strip."""
+    here, there = Chosen(mine, part.here), Chosen(theirs, part.there)
+    if part.lines.is_across == is_across:
+        return bool((here.all(is_across) == there.all(is_across)).all())
+    return _is_turned(here, there) if is_across else _is_turned(there, here)
+
+
+class Chosen(NamedTuple):
+    """Some lines of a strip."""
+
+    strip: Array
+    which: Array | slice
+
+    def all(self, is_across: bool) -> Array:
+        """These lines."""
+        import numpy as np
+
+        if isinstance(self.which, slice):
+            return self.strip[:, self.which] if is_across else self.strip[self.which]
+        return np.take(self.strip, self.which, axis=int(is_across))
+
+    def lines(self, start: int, stop: int) -> Array | slice:
+        """Which lines of the strip some of these are."""
+        if not isinstance(self.which, slice):
+            return self.which[start:stop]
+        first = self.which.start or 0
+        return slice(first + start, first + stop)
+
+
+def _is_turned(rows: Chosen, across: Chosen) -> bool:
+    """Whether [lines, elements] is [elements, lines] turned; squares of it at a time."""
+    import numpy as np
+
+    elements = rows.strip.shape[1]
+    total = _total(rows)
+    for n in range(0, elements, TILE):
+        strip = across.strip[n : n + TILE]
+        for k in range(0, total, TILE):
+            stop = min(k + TILE, total)
+            which = across.lines(k, stop)
+            tile = strip[:, which] if isinstance(which, slice) else np.take(strip, which, axis=1)
+            if not (rows.strip[rows.lines(k, stop), n : n + TILE] == tile.T).all():
+                return False
+    return True
+
+
+def _total(chosen: Chosen) -> int:
+    """How many rows are chosen."""
+    if isinstance(chosen.which, slice):
+        return len(range(*chosen.which.indices(chosen.strip.shape[0])))
+    return len(chosen.which)

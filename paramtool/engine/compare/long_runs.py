@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paramtool.engine.compare.line_content import are_varied
-from paramtool.engine.compare.line_hashes import BLOCK_NBYTES, LineHashes
+from paramtool.engine.compare.line_hashes import BLOCK_NBYTES, LineHashes, are_varied
 from paramtool.engine.compare.line_table import LineMap, LineTable
 from paramtool.engine.compare.lines import LineWay
 from paramtool.engine.compare.runs import LineRun, Runs

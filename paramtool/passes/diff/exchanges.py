@@ -17,9 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations, product
 
 from paramtool.grouping import grouped
-from paramtool.passes.diff.names import Renames
-from paramtool.passes.diff.numbering import layer_place, layer_type, numbers
-from paramtool.passes.diff.places import place_of
+from paramtool.passes.diff.names import Renames, layer_place, layer_type, numbers, place_of
 
 Alike = Callable[[str, str], bool]
 """Whether the tensors of two new names have one type and shape."""

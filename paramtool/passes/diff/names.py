@@ -14,18 +14,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from itertools import takewhile
-
-from paramtool.passes.diff.numbering import (
-    number_words,
-    numberless,
-    numbers,
-    renumbered,
-    with_number_words,
-    without_number_words,
-)
-from paramtool.passes.diff.places import ModulePlace, place_of, spelled
+from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import takewhile, zip_longest
+from typing import NamedTuple
 
 NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
 """A segment of a name that is a number."""
@@ -220,3 +211,154 @@ def packed(names: Iterable[str]) -> set[str]:
         for name in every
         if name.rpartition(".")[2] in PACKED or (name.endswith(".weight") and name.removesuffix(".weight") in scaled)
     }
+
+
+# --- The numbers of layers and experts in names, as frameworks write them: `h.3`, `Dense_3`, `layer3` -----------------
+
+
+_NUMBER = re.compile(r"(?<![0-9])(?<!vars/)(?<![./]w)[0-9]+(?=[./_]|$)")
+"""A number that is a word of a name, or ends one: that of `h.3`, `Dense_3`, `layer3`.
+
+Keras's `vars/3` is no layer, nor are Llama's matrices `w1`, `w2`, `w3` and vLLM's `w13`, which is two of them."""
+_WORD = re.compile(r"(?<![^./])(?<!vars/)[0-9]+(?![^./])")
+"""One that is a word of its own."""
+_BLANK = "\0"
+
+
+def numbers(name: str) -> list[str]:
+    """The numbers of a name, of layers and experts.
+
+    >>> numbers("h.3.fc1.weight"), numbers("params/Dense_12/kernel"), numbers("layers/conv2d/vars/0")
+    (['3', '1'], ['12'], [])
+    """
+    return _NUMBER.findall(name)
+
+
+def numberless(name: str) -> str:
+    """A name without them: the same for all layers."""
+    return _NUMBER.sub(_BLANK, name)
+
+
+def renumbered(name: str, others: Iterable[str]) -> str:
+    """A name with other numbers, as many as it has.
+
+    >>> renumbered("h.3.fc1.weight", ["7", "1"])
+    'h.7.fc1.weight'
+    """
+    return _filled(numberless(name), others)
+
+
+def number_words(name: str) -> list[str]:
+    """The numbers that are words of their own.
+
+    >>> number_words("h.3.fc1.weight"), number_words("params/Dense_12/kernel")
+    (['3'], [])
+    """
+    return _WORD.findall(name)
+
+
+def without_number_words(name: str) -> str:
+    """A name without them: the same for all layers whose numbers are words."""
+    return _WORD.sub(_BLANK, name)
+
+
+def with_number_words(name: str, others: Iterable[str]) -> str:
+    """A name with others of them, as many as it has.
+
+    >>> with_number_words("h.3.fc1.weight", ["7"])
+    'h.7.fc1.weight'
+    """
+    return _filled(without_number_words(name), others)
+
+
+def _filled(template: str, numbers: Iterable[str]) -> str:
+    return "".join(map("".join, zip_longest(template.split(_BLANK), numbers, fillvalue="")))
+
+
+def layer_place(name: str) -> str:
+    """A name without the numbers that are words, or else without its first number: of one layer after the other.
+
+    Other numbers say which tensor of a layer it is.
+
+    >>> layer_place("h.3.w2") == layer_place("h.4.w2"), layer_place("h.3.w2") == layer_place("h.3.w1")
+    (True, False)
+    >>> layer_place("dense/vars/0") == layer_place("dense_1/vars/0")
+    True
+    """
+    if number_words(name):
+        return without_number_words(name)
+    return _NUMBER.sub(_BLANK, name, count=1).replace(f"_{_BLANK}", "")
+
+
+def layer_type(name: str) -> str:
+    """A name without its numbers, the same for Keras's `dense` and `dense_1`."""
+    return numberless(name).replace(f"_{_BLANK}", "")
+
+
+# --- Where a tensor is in a network, and what it is there, by the last word of its name -------------------------------
+#
+# params/Dense_0/kernel    params/Dense_0   weight
+#     fc.bias                  fc               bias
+#     layers/dense/vars/1      layers/dense     bias       Keras 3 numbers the variables of a layer
+#
+# Frameworks call the same tensor of a layer by other words: torch, Flax (`flax.linen.Dense`, `.Conv`, `.BatchNorm`),
+# Keras (`keras.layers.Dense`, `.Embedding`, `.BatchNormalization`), Haiku (`haiku.Linear`, `.LayerNorm`) and MXNet's
+# symbols, whose words follow an underscore (`fc1_weight`).
+
+
+WORDS = {
+    "weight": ("weight", "kernel", "scale", "gamma", "embedding", "embeddings", "w", "vars/0"),
+    "bias": ("bias", "beta", "offset", "b", "vars/1"),
+    "mean": ("running_mean", "moving_mean", "mean", "vars/2"),
+    "variance": ("running_var", "moving_variance", "moving_var", "var", "vars/3"),
+}
+"""{what a tensor is: the words for it}"""
+_ROLES = {word: role for role, words in WORDS.items() for word in words}
+_ENDS = re.compile(
+    rf"(?P<at>(?:.*[./])?)(?P<word>{'|'.join(_ROLES)})|(?P<symbol>.*[^./_])_(?P<end>weight|bias|gamma|beta|moving_\w+)"
+)
+
+
+class ModulePlace(NamedTuple):
+    """Where a tensor is, and what it is there."""
+
+    at: str
+    """The name of the module."""
+    role: str
+    """A key of WORDS."""
+
+
+def place_of(name: str) -> ModulePlace | None:
+    """Where a tensor is and what; None if its last word does not say what it is.
+
+    >>> place_of("params/Dense_0/kernel"), place_of("h.0.attn.qkv"), place_of("fc1_bias")
+    (ModulePlace(at='params/Dense_0', role='weight'), None, ModulePlace(at='fc1', role='bias'))
+    """
+    found = _ENDS.fullmatch(name)
+    if found is None:
+        return None
+    if found["word"] is not None:
+        return ModulePlace(found["at"][:-1], _ROLES[found["word"]])
+    return ModulePlace(found["symbol"], _ROLES[found["end"]]) if found["end"] in _ROLES else None
+
+
+def spelled(place: ModulePlace, separator: str | None = None) -> Iterator[str]:
+    """The names that a tensor can have; `separator` is what is in front of the last word, if it is known.
+
+    >>> list(spelled(ModulePlace("fc", "bias")))[:4]
+    ['fc.bias', 'fc/bias', 'fc_bias', 'fc.beta']
+    """
+    for word in WORDS[place.role]:
+        yield from (f"{place.at}{between}{word}" for between in separator or "./_") if place.at else (word,)
+
+
+def biases_of(weight: str, names: Container[str]) -> list[str]:
+    """The names among some that the bias beside a weight has; none beside another tensor.
+
+    >>> biases_of("attn.in_proj_weight", {"attn.in_proj_bias", "attn.out_proj.bias"})
+    ['attn.in_proj_bias']
+    """
+    place = place_of(weight)
+    if place is None or place.role != "weight":
+        return []
+    return [name for name in spelled(ModulePlace(place.at, "bias")) if name in names]

@@ -22,8 +22,19 @@ from paramtool.passes import objects_differ
 from paramtool.passes.module_versions import exchanged
 from paramtool.passes.parts import copies
 from paramtool.passes.parts.order import in_first_order
-from paramtool.passes.rewriting import Outcome, in_order, joined, lost, marked, of_rest, swaps, window
-from paramtool.passes.stored_once import NewTensors, StoredOnce, shared
+from paramtool.passes.rewriting import (
+    NewTensors,
+    Outcome,
+    StoredOnce,
+    in_order,
+    joined,
+    lost,
+    marked,
+    of_rest,
+    shared,
+    swaps,
+    window,
+)
 
 # --- What rearranging does to the tensors of a source: which only get another name, and which are made of which ------
 

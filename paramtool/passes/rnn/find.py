@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 
 from paramtool import layouts
 from paramtool.errors import FormatError, LayoutError, UsageError, plural
-from paramtool.layouts.homes import foreign_names
 from paramtool.layouts.layout import Layout
+from paramtool.layouts.names import foreign_names
 from paramtool.layouts.networks import Network, arithmetic, modules, named, network, refuse_unsaid, squeezed
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.lazy_dataclass import frozen

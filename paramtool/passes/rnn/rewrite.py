@@ -19,9 +19,20 @@ from paramtool.model.optimizer import Move, SlotKind, SlotTargets
 from paramtool.model.plan import Plan, Target
 from paramtool.model.view import Shapes, View, Views, contiguous, reshaped
 from paramtool.passes.module_versions import exchanged
-from paramtool.passes.rewriting import Outcome, in_order, joined, lost, marked, of_rest, swaps, window
+from paramtool.passes.rewriting import (
+    NewTensors,
+    Outcome,
+    StoredOnce,
+    in_order,
+    joined,
+    lost,
+    marked,
+    of_rest,
+    shared,
+    swaps,
+    window,
+)
 from paramtool.passes.rnn.convert import Converted, convert, fused_networks, kept_off
-from paramtool.passes.stored_once import NewTensors, StoredOnce, shared
 
 
 def together(

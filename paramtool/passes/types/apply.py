@@ -25,7 +25,7 @@ from paramtool.model.plan import Plan, Target, whole
 from paramtool.parts.packing import Packing
 from paramtool.passes.objects_differ import without
 from paramtool.passes.types import dequantise, kinds
-from paramtool.passes.types.rules import TypeRules
+from paramtool.passes.types.kinds import TypeRules
 
 WIDE = ("float16", "bfloat16", "float32", "float64")
 """Types that a rule without a pattern casts: floats of one byte mostly belong to scales."""
