@@ -217,7 +217,7 @@ def test_the_class_has_in_one_tensor_what_its_files_hold_apart() -> None:
 
 
 def decaying(names: list[tuple[str, bool | None]]) -> Order:
-    return Order(tuple(Parameter(name, (2,), False, decays) for name, decays in names), "the class X", True)
+    return Order(tuple(Parameter(name, (2,), decays) for name, decays in names), "the class X", True)
 
 
 def stateless(*counts: int) -> OptimizerState:
