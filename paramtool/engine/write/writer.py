@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from zlib import crc32
 
 from paramtool.engine.read.crcs import THREAD_NBYTES, crc32_of
+from paramtool.engine.read.elements import forget_rooms
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.threads import Promise, Threads
 from paramtool.engine.write.arithmetic import bands
@@ -55,6 +56,7 @@ def write(
         with Sink(staged, output.name, advance) as sink:
             _write_segments(output, source, sink, counts)
         staged.cloned += sink.cloned
+    forget_rooms()
     source.settle()
     if staged.is_folder:
         with writing(staged.path):
