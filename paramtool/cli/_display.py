@@ -44,7 +44,7 @@ OPTIONS = (
                  help="Print only findings, differences and other results that need attention.  Errors stay on "
                  "standard error."),
     click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_set,
-                 help="List everything, with the long form of the evidence."),
+                 help="List what a report cuts short, with the long form of the evidence."),
     click.option("--wide", is_flag=True, expose_value=False, callback=_set,
                  help="Print names and digests whole, however wide the terminal is."),
     click.option("--color", type=click.Choice(WHEN), expose_value=False, callback=_set, metavar="WHEN",
@@ -95,7 +95,7 @@ def is_colored(stream: TextIO) -> bool:
 STYLES = {"label": "1", "bad": "1;31", "warn": "1;33", "good": "1;32", "next": "1;36"}
 """Select Graphic Rendition parameters (ECMA-48): bold, with red, yellow, green or cyan."""
 LABELS = {
-    **dict.fromkeys(("finding", "unsafe", "difference", "error", "unsupported", "lacks", "apart", "verdict!"), "bad"),
+    **dict.fromkeys(("finding", "unsafe", "difference", "error", "unsupported", "lacks", "apart"), "bad"),
     **dict.fromkeys(("warning", "unknown", "not done", "left out", "unused", "decide"), "warn"),
     **dict.fromkeys(("verified",), "good"),
     **dict.fromkeys(("next", "hint"), "next"),

@@ -11,12 +11,16 @@ from contextlib import suppress
 import click
 
 from paramtool.cli._display import styled
-from paramtool.cli._streams import shown
-from paramtool.errors import ParamtoolError, bounded, internal
+from paramtool.cli._streams import quoted, shown
+from paramtool.errors import MissingFileError, ParamtoolError, bounded, internal
 from paramtool.lazy_dataclass import frozen
 
 PACKAGES = ("numpy", "ml_dtypes", "blake3", "safetensors", "rich", "tomli")
 """What pyproject.toml requires and a single-file build lacks, for `inspect` without tensors needs none of them."""
+
+
+LIKENESS = 0.8
+"""How alike the name of a file is that may have been meant."""
 
 
 class ClosedPipe(Exception):
@@ -73,7 +77,9 @@ def failure(error: BaseException) -> Failure | None:
         case click.ClickException(exit_code=code):
             return Failure(code, error.format_message(), _help(error), _shown_by_click(error))
         case ParamtoolError(exit_code=code, hint=hint):
-            return Failure(code, error.message, hint)
+            return Failure(
+                code, error.message, hint or (_near(error.path) if isinstance(error, MissingFileError) else "")
+            )
         case MemoryError() | RecursionError() | SystemError():
             what = "stack" if isinstance(error, RecursionError) else "memory"
             return Failure(3, f"out of {what}", "the file may be a bomb, or the machine's memory is limited")
@@ -93,6 +99,17 @@ def failure(error: BaseException) -> Failure | None:
         case Exception() if not os.environ.get("PARAMTOOL_DEBUG"):
             return failure(internal(error))
     return None
+
+
+def _near(path: str) -> str:
+    """The names beside a path that is not there, one of which may have been meant; empty where none is alike."""
+    from difflib import get_close_matches
+
+    folder, name = os.path.split(path)
+    with suppress(OSError):
+        near = get_close_matches(name, os.listdir(folder or "."), 2, LIKENESS)
+        return f"did you mean {' or '.join(quoted(os.path.join(folder, one)) for one in near)}?" if near else ""
+    return ""
 
 
 def _help(error: click.ClickException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from inspect import cleandoc
 from typing import Any
 
@@ -15,6 +16,8 @@ BREAK = "\n\n\b\n"
 """The text before the examples in a command's docstring: click keeps the lines that follow."""
 ALL = "paramtool.all"
 """The key of a context's `meta` that asks for every option."""
+LIKENESS = 0.75
+"""How alike two flags are of which one may be meant: `--merge` is no `--verbose`."""
 SHARED = 3
 """An option that as many commands have is described once, by `help options`."""
 
@@ -36,7 +39,8 @@ class Command(click.Command):
         except click.NoSuchOption as error:
             if said := REPLACED.get(error.option_name.lstrip("-").replace("-", "_")):
                 raise click.UsageError(f"{error.option_name} is replaced: {said}", ctx) from None
-            raise
+            near = get_close_matches(error.option_name, error.possibilities or (), 3, LIKENESS)
+            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Examples, usage, text, options, exit codes."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
-from paramtool.cli._display import most
+from paramtool.cli._display import current, most
 from paramtool.cli._text import count, evidence_in_short, named, plural, quoted, size
 from paramtool.commands.inspect import Inspection
-from paramtool.errors import UsageError, leading
+from paramtool.errors import FormatError, UsageError, leading
 from paramtool.formats.policy import is_allowed, is_dangerous
 from paramtool.formats.record import types as types_record
 from paramtool.grouping import grouped
 from paramtool.model.alias import Alias
-from paramtool.model.checkpoint import PENDING, SAID, SHARDED, Compound, Entry, NoData, Unknown, Unreadable
+from paramtool.model.checkpoint import PENDING, SAID, SHARDED, Compound, Entry, NoData, Ordered, Unknown, Unreadable
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -28,8 +29,11 @@ MANY = 8
 MANY_OBJECTS = 40
 DIGEST_LENGTH = 12
 """Hexadecimal digits of a digest on a terminal."""
-ENOUGH = 0.95
-"""What dedup leaves of a file where it gains something; the rest can be the container's own."""
+ENOUGH = 0.05
+"""What dedup leaves out of a file, at least, where it is worth naming."""
+ADAPTER = "adapter_config.json"
+"""PEFT's settings of an adapter."""
+MAX_SETTINGS = 1 << 20
 MANY_BLOCKS = 4
 """How many fused blocks a report lists: each has many parts."""
 
@@ -38,12 +42,13 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
     """All rows of a checkpoint."""
     parameters = found.parameters
     checkpoint = found.checkpoint
+    dtypes = checkpoint.dtypes()
     facts = [
         checkpoint.format,
         size(checkpoint.nbytes),
         f"{plural(len(checkpoint.entries), 'tensor')}, {found.distinct} distinct",
         f"{count(parameters)} parameter{'' if parameters == 1 else 's'}",
-        ", ".join(checkpoint.dtypes()),
+        ", ".join(f"{number} {dtype}" if len(dtypes) > 1 else dtype for dtype, number in dtypes.items()),
     ]
     yield ("file", found.path, " · ".join(fact for fact in facts if fact))
     if checkpoint.producer:
@@ -57,8 +62,12 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
         )
     if found.section is not None:
         yield ("only", found.section, "this section alone, its prefix stripped from every name")
-    for section in checkpoint.counted_sections():
-        yield ("section", section.name, f"{plural(section.tensors, 'tensor')}, {section.role}")
+    yield from _companions(found)
+    views, held = checkpoint.views(), Ordered(checkpoint.entries if checkpoint.sections else ())
+    for section in checkpoint.sections:
+        names = list(held.under(section.prefix))
+        nbytes = sum(view.nbytes for view in {views[name] for name in names if name in views})
+        yield ("section", section.name, f"{plural(len(names), 'tensor')}, {section.role}", size(nbytes))
     # How the parameters of quantised weights are counted.
     weights = found.quantised
     known = sum(bool(one) for one in weights.values())
@@ -121,7 +130,43 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
         yield from _tree(found, depth)
     if tensors:
         yield from _tensors(found)
-    yield from _next(found)
+    yield from _next(found, tensors)
+
+
+def _companions(found: Inspection) -> _render.Rows:
+    """What the files beside the weights are about: an adapter of PEFT, a training of transformers or accelerate."""
+    folder = found.path if found.below else os.path.dirname(found.path)
+    if adapter := _said(folder, ADAPTER):
+        base, kind, rank = (adapter.get(key) for key in ("base_model_name_or_path", "peft_type", "r"))
+        yield ("adapter", f"{kind} r={rank}" if rank else f"{kind}", f"of {base}; PEFT merges it, paramtool does not")
+    if not found.below:
+        return
+    from paramtool.formats.folder.training_files import is_training_state, optimizer_of
+
+    names = sorted(os.listdir(folder))
+    if state := [name for name in names if is_training_state(name) and os.path.isfile(os.path.join(folder, name))]:
+        sizes = (f"{name} {size(os.path.getsize(os.path.join(folder, name)))}" for name in state)
+        step = _said(folder, "trainer_state.json").get("global_step")
+        yield (
+            "training",
+            ", ".join(sizes),
+            *([] if step is None else [f"step {step}"]),
+            *(["--optimizer lists the optimizer's"] if any(map(optimizer_of, state)) else []),
+        )
+
+
+def _said(folder: str, name: str) -> Mapping[str, object]:
+    """What a JSON file says; nothing where it is not there, or damaged: it is a neighbour of what is looked at."""
+    place = os.path.join(folder, name)
+    if not os.path.isfile(place):
+        return {}
+    from paramtool.formats import strict_json
+
+    try:
+        found, _ = strict_json.strict_file(place, "settings", MAX_SETTINGS)
+    except FormatError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _kind(entry: Entry) -> tuple[str, str]:
@@ -265,7 +310,7 @@ def _asked(unknown: Unknown) -> str:
         return f"called by the file with {unknown.arguments}: not run, nothing was imported"
     if is_dangerous(unknown.path):
         return "named by the pickle, and runs programs or code: not run, nothing was imported"
-    return "a class that holds data; not imported"
+    return "a class that was not looked up; torch.load(weights_only=True) refuses the file"
 
 
 def _tensors(found: Inspection) -> _render.Rows:
@@ -294,13 +339,15 @@ def _digest(digests: Mapping[str, str], own: str) -> str:
     return _render.brief(digest[:DIGEST_LENGTH], digest)
 
 
-def _next(found: Inspection) -> _render.Rows:
+def _next(found: Inspection, tensors: bool) -> _render.Rows:
     """The command that fits the file best, where it gains something."""
     path, entries = quoted(found.path), found.checkpoint.entries
     if found.weights is not None:
         path += f" --weights {quoted(found.weights)}"
     if found.section is not None:
         path += f" --only {quoted(found.section)}"
+    if current.verbose and not tensors:
+        yield ("next", f"paramtool inspect {path} --tensors", "lists every tensor")
     if entries and not found.unsafe:  # the error says what can be done
         yield from _next_relayout(found, path) or _next_dedup(found, path)
 
@@ -327,10 +374,11 @@ def _next_relayout(found: Inspection, path: str) -> list[_render.Row]:
     return [("next", f"paramtool convert {path}{words} --to torch -o {output}", f"converts {many} to PyTorch")]
 
 
-def _gain(found: Inspection) -> bool:
-    """Whether dedup is known to have something to do."""
-    shared = found.distinct < len(found.checkpoint.entries)
-    return bool(shared or found.unused_nbytes or found.duplicate_nbytes)
+def _gain(found: Inspection) -> int:
+    """The bytes that dedup is known to leave out; in a folder equal ones stay, for programs that read no record."""
+    repeated = 0 if found.below else found.duplicate_nbytes or 0
+    gain = found.unused_nbytes + repeated
+    return gain if gain > ENOUGH * found.checkpoint.nbytes else 0
 
 
 def _is_fused(layout: str) -> bool:
@@ -345,8 +393,6 @@ def _is_fused(layout: str) -> bool:
 
 def _beside(found: Inspection, word: str) -> str:
     """An output beside the file, named after it: `model.plain.safetensors`."""
-    import os
-
     stem = os.path.splitext(found.path.rstrip("/"))[0].removesuffix(".dedup")
     return quoted(f"{stem}.{word}.safetensors")
 
@@ -357,8 +403,8 @@ def _next_dedup(found: Inspection, path: str) -> list[_render.Row]:
     kept = [name for name in found.checkpoint.entries if name not in refused]
     if any(isinstance(e.value, Compound) and SHARDED in e.value.facts for e in found.checkpoint.entries.values()):
         return [_other_ranks(found)]
-    if (stored := _stored(found, kept)) > ENOUGH * found.checkpoint.nbytes:
-        is_known = found.equal is not None and not refused and not _gain(found)
+    if not (gain := _gain(found)):
+        is_known = found.duplicate_nbytes == 0 and not refused and not found.unused_nbytes
         return [("note", "nothing to deduplicate: no bytes are stored twice, and none are unused")] * is_known
     flags = "".join(f" --allow-class {quoted(name)}" for name in found.allow_class)
     why = ""
@@ -370,12 +416,8 @@ def _next_dedup(found: Inspection, path: str) -> list[_render.Row]:
         flags += " --skip-unsupported"
         leaves = "it" if len(refused) == 1 else "them"
         why += f"dedup refuses {plural(len(refused), 'tensor')}: --skip-unsupported leaves {leaves} out; "
-    if found.checkpoint.format == "dcp" and any(
-        view.nbytes > view.byte_stop - view.byte_start for _, view in found.checkpoint.windows()
-    ):  # written whole
-        return []
     names = ("all " if len(kept) > 1 and not refused else "") + plural(len(kept), "name")
-    written = f"{why}would write about {size(stored)} and keep {names}"
+    written = f"{why}would leave out {size(gain)} and keep {names}"
     return [("next", f"paramtool dedup {path}{flags}", written)]
 
 
@@ -416,15 +458,6 @@ def _window(entry: Entry) -> View | None:
     if isinstance(entry.value, Compound):
         return entry.value.parts["data"] if entry.value.kind in PENDING else None
     return entry.value if isinstance(entry.value, View) else None
-
-
-def _stored(found: Inspection, kept: list[str]) -> int:
-    """About what dedup would store: every owner once, without what is known to be equal."""
-    members, owners = found.graph.names, found.graph.owners
-    needed: Iterable[str] = owners
-    if len(kept) < len(found.checkpoint.entries):
-        needed = {members[label].owner for name in kept for label in (name, f"{name}/data") if label in members}
-    return max(0, sum(owners[owner].nbytes for owner in needed) - (found.duplicate_nbytes or 0))
 
 
 # --- Optimizers as rows of `inspect --optimizer` ----------------------------------------------------------------------

@@ -109,8 +109,8 @@ def _rows(found: Relayouted, command: str) -> _render.Rows:
     yield from (("plain", text) for text in found.changed)
     yield from opens(found.needs)
     if found.untouched:
-        kept = ", and what they share" if found.keeps_ties else ""
-        yield ("unchanged", f"{plural(found.untouched, 'other tensor')}{kept}")
+        kept = ", and what they share" if found.keeps_ties and found.plan.aliases else ""
+        yield ("unchanged", f"{plural(found.untouched, 'tensor' if found.as_is else 'other tensor')}{kept}")
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}")
     yield from physical(found.nbytes_after, found.cloned_nbytes)
     read_back = "all read back and equal" if found.verified else "not verified"
@@ -130,7 +130,10 @@ def _stays(found: Relayouted) -> _render.Row:
 
     model = convertible(found.checkpoint)
     if model is None:
-        return ("as it is", "--to LAYOUT converts recurrent networks, --to DIALECT a model beside its config.json")
+        return (
+            "as it is",
+            "--to LAYOUT would convert recurrent networks, --to DIALECT a model beside its config.json",
+        )
     *targets, last = model.targets
     others = f"{', '.join(targets)} or {last}" if targets else last
     return ("dialect", f"{model.dialect} ({model.architecture}), unchanged; --to converts it to {others}")
@@ -144,7 +147,7 @@ def _rearranged(found: Rearrangement) -> _render.Rows:
         said = ", ".join(f"{layout} by {who}" for layout, who in found.said.items())
         modules = plural(len(found.groups), "module")
         yield ("layout", f"{found.source or APART} -> {found.target or APART}", modules, said)
-    for what, tensors in (("split", found.split), ("joined", found.joined)):
+    for what, tensors in (("split", found.split), ("joined into", found.joined)):
         if tensors:
             names = ", ".join(tensors[: most(2)]) + ", ..." * (len(tensors) > most(2))
             yield (what, plural(len(tensors), "tensor"), names)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from paramtool.cli import _display, _paths, _render
-from paramtool.cli._failures import failure
+from paramtool.cli._failures import Failure, failure
 from paramtool.cli._help import Command
 from paramtool.cli._options import ALLOWING, FAIL_ON, Row, options
 from paramtool.cli._streams import is_github, quoted
@@ -21,9 +21,11 @@ from paramtool.cli._text import FILES, NEXT, OUTPUT_FILE
 from paramtool.commands.check import check as check_command
 from paramtool.commands.check.config import FILE as CONFIG
 from paramtool.commands.check.config import PYPROJECT
-from paramtool.commands.check.report import Checked
-from paramtool.errors import MAX_LISTED, ParamtoolError, UsageError, plural, some
+from paramtool.commands.check.report import Checked, CheckedFile
+from paramtool.commands.rules import parse
+from paramtool.errors import MAX_LISTED, ParamtoolError, UsageError, leading, plural, printable, some
 from paramtool.formats.files import watching
+from paramtool.grouping import grouped
 from paramtool.lockfile.lock import NAME
 from paramtool.model.finding import FileLine, Finding
 from paramtool.model.rule_ids import BY_ID
@@ -179,6 +181,8 @@ def add_summary(found: Result) -> str:
 # --- `paramtool check`: rules and a lock over many checkpoints, for CI ---
 
 
+MANY = 3
+"""How many files an error of several names."""
 EPILOG = (
     "Exit codes: 0 no finding of severity error, 1 at least one, 2 usage or configuration, 3 bad file or lock, 4 "
     "unsafe file.  An internal error counts most, then unsafe, bad, usage and findings; one bad "
@@ -216,6 +220,16 @@ def _found(paths: tuple[str, ...], options: dict[str, Any]) -> Checked | NotChec
 def _complain(error: ParamtoolError | None) -> None:
     if error is not None and (failed := failure(error)) is not None:
         failed.complain()
+
+
+def _complain_of(files: Iterable[CheckedFile]) -> None:
+    """The errors of files; what is wrong with several in the same words is said once."""
+    said = ((file.path, file.error) for file in files if file.error is not None)
+    groups = grouped(((error.message.removeprefix(f"{path}: "), error.hint), (path, error)) for path, error in said)
+    for (text, hint), group in groups.items():
+        paths = [printable(path) for path, _ in group]
+        alike = Failure(group[0][1].exit_code, f"{leading(paths, _display.most(MANY))}: {text}", hint)
+        (alike if len(group) > 1 else failure(group[0][1]) or alike).complain()
 
 
 @click.command("check", cls=Command, common="lock config fail_on format output force", epilog=EPILOG)
@@ -277,9 +291,10 @@ def command(
     _render.flush()
     if isinstance(found, NotChecked):
         return found.error.exit_code
-    for file in found.files:
-        if form != "text" or not any(one.id == check_command.UNSAFE for one in file.findings):  # which says it
-            _complain(file.error)
+    _complain_of(
+        file for file in found.files
+        if form != "text" or not any(one.id == check_command.UNSAFE for one in file.findings)  # which says it
+    )  # fmt: skip
     return found.exit_code
 
 
@@ -301,12 +316,24 @@ def _checked_rows(found: Checked) -> _render.Rows:
         yield from _findings(file.findings)
         yield from (("note", f"{file.path}: {text}") for text in file.notes)
     yield ("verdict", f"{found.summary}, exit code {found.exit_code}" if found.exit_code else found.summary)
-    # What a person does next: lock what passes, or look at what does not.
+    # What a person does next: lock what passes, or look at what a rule finds.
     if found.exit_code == 0 and not found.lock and found.files:
         paths = " ".join(quoted(file.path) for file in found.files[:4])
         yield (NEXT, f"paramtool lock {paths}{' ...' if len(found.files) > 4 else ''}")
-    elif failing := next((one for one in found.files if not one.error and any(f.fails for f in one.findings)), None):
-        yield (NEXT, f"paramtool inspect {quoted(failing.path)}")
+    for file in found.files:
+        failing = [one for one in file.findings if one.fails and not file.error]
+        rules = [f" --fail-on {quoted(one.rule)}" for one in failing if _is_rule(one.rule)]
+        if rules or any(one.id.startswith("PT1") for one in failing):  # ties, which inspect lists
+            yield (NEXT, f"paramtool inspect {quoted(file.path)}{''.join(rules[:1])}")
+            break
+
+
+def _is_rule(text: str) -> bool:
+    """Whether `inspect --fail-on` finds the same."""
+    try:
+        return bool(parse(text))
+    except UsageError:
+        return False
 
 
 def _error_rows(error: ParamtoolError) -> _render.Rows:

@@ -43,6 +43,7 @@ from paramtool.cli._text import (
 )
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
+from paramtool.commands.inspect import parameter
 from paramtool.errors import leading
 from paramtool.formats.object_tree import sections
 from paramtool.model.alias import Alias
@@ -145,6 +146,10 @@ def _rows(found: Deduped) -> _render.Rows:
         yield from _group(owner, members, found)
     yield from _render.rest("shared", groups, MANY, "group")
     yield from _derived(found)
+    roles = {name: entry.role for name, entry in found.checkpoint.entries.items()}
+    state = sum(one.nbytes for one in found.plan.targets if roles.get(one.name) == "optimizer")
+    if 2 * state > found.plan.nbytes and any(section.name == "model" for section in found.checkpoint.sections):
+        yield ("note", f"{size(state)} of it are an optimizer's state, which --only model leaves out")
     for names in found.tied:
         yield ("tied", ", ".join(names), "equal, stored once: config.json ties them, so from_pretrained finds them")
     if found.repeated_nbytes:
@@ -162,7 +167,7 @@ def _rows(found: Deduped) -> _render.Rows:
     yield from opens(found.needs)
     if found.written and found.format == "torch":
         yield ("load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True works too")
-    elif found.written:
+    elif found.written and any(parameter(*one) for one in found.checkpoint.entries.items()):
         section, inside = _where_in(found)
         line = load_line(found.output, inside, section, is_plain=not found.plan.aliases)
         yield ("load it", line, wrapped(select.wrapper(inside)))
@@ -176,9 +181,10 @@ def _gained(found: Deduped, groups: Sequence[tuple[str, tuple[Alias, ...]]]) -> 
     sizes = f"{size(before)} -> {size(after)}"
     is_shared = any(member.evidence == "content" for _, members in groups for member in members)
     if is_shared or found.unused_nbytes or found.plan.derived:
-        return f"{sizes} ({100 * (after - before) / max(before, 1):+.0f}%)"
+        change = 100 * (after - before) / max(before, 1)
+        return f"{sizes} ({change:+.{0 if abs(change) < 99 else 1}f}%)"
     what = "what names share was stored once already" if groups else "no two names share bytes"
-    return f"{sizes}, nothing to gain: {what}"
+    return f"{sizes}, {'nothing to gain' if 20 * after > 19 * before else 'the container alone'}: {what}"
 
 
 def _flag(found: Deduped) -> str:

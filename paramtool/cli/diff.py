@@ -108,7 +108,10 @@ def command(
             raise click.UsageError("--find-base takes --exit-code alone of what is said of two checkpoints")
         return _find_base(find_base, paths, options, exit_code=exit_code, as_json=as_json)
     found = diff_command.diff(*paths, rtol=rtol, progress=_render.progress, **options)
-    _render.report(found, as_json, _rows(found, stat=stat, rows=rows, strict=strict), (*found.notes, *found.doubts))
+    made = _rows(found, stat=stat, rows=rows, strict=strict)
+    if _display.current.quiet:
+        made = iter([] if found.is_same else [("difference", found.verdict)])
+    _render.report(found, as_json, made, (*found.notes, *found.doubts))
     return 1 if exit_code and not found.judge(strict=strict, atol=atol) else 0
 
 
@@ -165,7 +168,10 @@ def _rows(found: Diffed, *, stat: bool, rows: bool, strict: bool = False) -> _re
 def _tensors(found: Iterable[TensorDiff], rows: bool) -> _render.Rows:
     """One row for all tensors whose names, verdicts and maps differ only in numbers."""
     groups = grouped(  # exporters number what is in a graph, and these names say nothing
-        ((one.kind, "" if one.kind == GRAPH else _names(one), _numberless(one.how)), one)
+        (
+            (one.kind, "" if one.kind == GRAPH else _names(one, numbers=_is_alone(one)), _numberless(one.how)),
+            one,
+        )
         for one in found
         if one.kind != SAME
     )
@@ -181,6 +187,11 @@ def _tensors(found: Iterable[TensorDiff], rows: bool) -> _render.Rows:
             for one in members:
                 if one.change and one.change.rows:
                     yield "", ", ".join(one.b), _spans(one.change)
+
+
+def _is_alone(one: TensorDiff) -> bool:
+    """Whether a tensor has a row of its own: its difference is no number, or all are asked for."""
+    return _display.current.verbose or (one.change is not None and not one.change.is_finite)
 
 
 def _numberless(text: str) -> str:

@@ -270,7 +270,8 @@ def _in_a_line(seen: _Seen) -> _render.Row:
     if seen.failure is not None:
         is_unsafe = seen.code == UnsafeError.exit_code
         first, *others = seen.failure.message.removeprefix(f"{printable(seen.path)}: ").splitlines()
-        why = f"asks for {others[0].strip()}: nothing was run" if is_unsafe and others else first
+        why = f"{first.rstrip(':')}: {others[0].strip()}" if others else first
+        why = f"asks for {others[0].strip()}: nothing was run" if is_unsafe and others else why
         return ("unsafe" if is_unsafe else "error", seen.path, why)
     assert seen.found is not None
     checkpoint = seen.found.checkpoint

@@ -23,7 +23,7 @@ EPILOG = "Exit codes: 0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output."
     output=click.option(
         "-o", "--output", type=click.Path(), default=NAME, show_default=True, help="Write this file; - prints the lock."
     ),
-    force=Row("Update an existing lock: add these models, replace those it has, remove those whose PATH is gone."),
+    force=Row("Update models that the lock has already, and remove those whose PATH is gone."),
     headers=Row("Read no tensor: lock names, types and shapes, and nothing about numbers."),
     **READING,
     json=JSON,
@@ -37,8 +37,11 @@ def command(paths: tuple[str, ...], *, output: str, as_json: bool, **options: An
     $ paramtool lock models/*.safetensors -o models.lock
     """
     found = lock_command.lock(paths, output, progress=_render.progress, **options)
-    made = [("model", one.path, plural(len(one.tensors), "tensor"), one.content) for one in found.models]
-    head = ("lock", found.output, plural(len(found.models), "model"))
+    made = [
+        ("updated" if one.path in found.updated else "model", one.path, plural(len(one.tensors), "tensor"), one.content)
+        for one in found.models
+    ]
+    head = ("lock", found.output, plural(found.count, "model"))
     is_text = output == "-" and not as_json
     _render.report(found, as_json, [head, *made] if not is_text else (), found.warnings)
     if is_text:

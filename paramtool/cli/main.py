@@ -125,6 +125,13 @@ class Lazy(click.Group):
             return super().make_context(info_name, args, parent, **extra)
         except BrokenPipeError:
             raise ClosedPipe from None
+        except click.NoSuchOption as error:
+            if error.option_name in (*COMMANDS, "") or parent is not None:
+                raise
+            raise click.UsageError(
+                f"No such option: {error.option_name}.  Options of a command follow it: "
+                f"paramtool inspect FILE {error.option_name}"
+            ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, grouped by what a person wants, each with one example; imports none of them."""

@@ -15,7 +15,7 @@ from paramtool.cli._help import Command
 from paramtool.cli._options import JSON, READING, Row, options
 from paramtool.cli._text import FILE, FILE_OR_STDIN, plural, quoted
 from paramtool.engine.compare.difference import format_difference
-from paramtool.errors import exit_code
+from paramtool.errors import UsageError, exit_code
 
 if TYPE_CHECKING:
     from paramtool.commands.variants import Variant
@@ -32,7 +32,6 @@ MANY = 8
     against=click.option(
         "--against",
         multiple=True,
-        required=True,
         type=FILE_OR_STDIN,
         metavar="NAMES|CKPT|config.json",
         help="A variant: a file of names, one a line (- reads standard input); a checkpoint; a transformers "
@@ -53,6 +52,11 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
     $ paramtool variants model.dedup.safetensors --against names.txt
     $ paramtool variants small.safetensors --against old.pt --against untied/
     """
+    if not against:
+        raise UsageError(
+            "nothing says which variants: a file of names, a checkpoint, a config.json, or a folder with one of these",
+            hint=f"paramtool variants {quoted(path)} --against OTHER",
+        )
     found = paramtool.variants(path, against, only=only, progress=_render.progress, **allowed)
     _render.warn(*found[0].warnings)
     if as_json:

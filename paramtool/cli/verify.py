@@ -72,6 +72,7 @@ def command(
         _render.json_document(found)
     elif found.differences:
         _render.lines(found.differences, "difference")
+        _render.rows([("verdict", f"{plural(len(found.differences), 'difference')} from {found.against}")])
     else:
         _render.rows(_rows(found))
     return 1 if found.differences else 0

@@ -178,7 +178,7 @@ def dedup_opened(
 
     def where() -> Destination:
         size, form = options.max_shard_size, options.format
-        return place(path, output, found, size, force=options.force, word="dedup", others=reads, format=form)
+        return place(path, output, found, size, options=options, word="dedup", others=reads, format=form)
 
     began = time.monotonic()
     report, work = _prepared(path, found, where, output, options=options, progress=progress)

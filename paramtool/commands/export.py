@@ -19,7 +19,7 @@ from paramtool.commands.config_ties import as_stored
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names, with_firsts
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output.destination import FOLDER_FORMATS, Destination, place
-from paramtool.commands.output.losses import name_warnings
+from paramtool.commands.output.losses import name_warnings, stored_again
 from paramtool.commands.output.options import WriteOptions, keywords
 from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.sidecars import without_state
@@ -150,7 +150,7 @@ def export(
 
     def where() -> Destination:
         return place(
-            path, output, found, options.max_shard_size, force=options.force, word="plain",
+            path, output, found, options.max_shard_size, options=options, word="plain",
             brings=wanted.brings, others=wanted.reads, format=_format(output, options, wanted), keeps_format=False,
             keeps_training=not wanted.is_model,
         )  # fmt: skip
@@ -247,7 +247,10 @@ def _prepared(
         like_section=wanted.section,
         renamed={new: part.old[new] for new in plan.order if part.old.get(new, new) != new},
         tied=part.tied,
-        left_out=(*_objects_left(part.checkpoint), *lost, *part.left_out, *where.sidecars.left),
+        left_out=(
+            *stored_again(plan, "an export has each name for itself"),
+            *(*_objects_left(part.checkpoint), *lost, *part.left_out, *where.sidecars.left),
+        ),
         sidecars=tuple(where.sidecars.files),
         warnings=(
             *told,

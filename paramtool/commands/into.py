@@ -12,6 +12,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool import formats, layouts
+from paramtool.commands import adapter_config
 from paramtool.commands.config_ties import as_stored
 from paramtool.commands.networks import networks as networks_seen
 from paramtool.commands.optimizer_carry import MovedOptimizer, StateReport, has_state
@@ -152,7 +153,9 @@ def prepared(
     warnings = allow(checkpoint, output)
     assert options.into is not None
     if is_folder(options.into):
-        raise UsageError(f"{os.fspath(options.into)}: is a folder; --into takes one file of a model")
+        is_adapter = os.path.isfile(os.path.join(path, adapter_config.NAME))
+        hint = "an adapter is merged into its base by PEFT: `merge_and_unload`" if is_adapter else ""
+        raise UsageError(f"{os.fspath(options.into)}: is a folder; --into takes one file of a model", hint)
     model = formats.read_file(os.fspath(options.into))
     container = format_of(model)
     where = _destination(output, model, entire, options)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from paramtool.commands.earlier_output import LOCK
 from paramtool.commands.locked_model import LockReading, locked_model
 from paramtool.commands.model_files import inputs_of
-from paramtool.commands.progress import Path, Progress, silent
-from paramtool.errors import UsageError, refuse_string, some
+from paramtool.commands.progress import Path, Progress, several, silent
+from paramtool.errors import OutputError, UsageError, some
 from paramtool.formats import OTHER_FORM, policy
 from paramtool.formats.files import noted, watching
 from paramtool.formats.judging import judging
@@ -35,6 +35,11 @@ class Locked(Displayed):
     warnings: tuple[str, ...] = ()
     """What was done about the leftovers of runs that were killed, and what of a folder is not locked."""
 
+    updated: tuple[str, ...] = ()
+    """Those that the lock had already."""
+    count: int = 0
+    """How many models the lock has now."""
+
     _facts = "`models` and `warnings`"
     _schema = "lock/1"
     _members = "output models warnings"
@@ -44,7 +49,7 @@ class Locked(Displayed):
 @judging("paths")
 @watching()
 def lock(
-    paths: Sequence[Path],
+    paths: Path | Sequence[Path],
     output: Path = NAME,
     *,
     force: bool = False,
@@ -57,25 +62,27 @@ def lock(
 ) -> Locked:
     """Write a lock file of checkpoints, files or folders; `output` is `-` for text that is returned and not written.
 
-    With `force` an existing lock is updated: models that are not named stay, and those are removed whose path is
-    named and is there no more.  `headers` reads no tensor: such a lock says nothing about numbers.  OutputError where
-    the lock exists, without `force`, and where the output is a file of another kind; UsageError where no path is
+    The models of an existing lock stay; with `force` those that are named are updated, or removed where their path is
+    there no more.  `headers` reads no tensor: such a lock says nothing about numbers.  OutputError where the lock has
+    a model already, without `force`, and where the output is a file of another kind; UsageError where no path is
     given, or one twice; FormatError and UnsafeError as of `read`, and FormatError where the lock is damaged.
     """
-    refuse_string("paths", paths)
+    paths = several(paths)
     if not paths:
         raise UsageError("lock needs at least one checkpoint", hint="paramtool lock model.safetensors")
     where = os.fspath(output)
     reading = LockReading(headers, allow_class=policy.checked(allow_class), allow_unknown=allow_unknown)
     kept: dict[str, LockedModel] = {}
     if where != "-":
-        LOCK.check(where, force=force, inputs=inputs_of(paths))
+        LOCK.check(where, force=True, inputs=inputs_of(paths))
         if os.path.exists(where) and os.path.getsize(where):
             noted(where, os.stat(where))
             kept = {**read(where).models}
     names = [name_in(where, os.fspath(path)) for path in paths]
     if twice := [os.fspath(path) for k, path in enumerate(paths) if names[k] in names[:k]]:
         raise UsageError(f"{twice[0]} is given twice")
+    if (held := [name for name in names if name in kept]) and not force:
+        raise OutputError(f"{where}: has {some(held, 3)} already", hint="--force updates it, or choose another -o")
     gone = [name for path, name in zip(paths, names, strict=True) if name in kept and not os.path.lexists(path)]
     warnings = [f"{name}: is there no more, so the lock is without it" for name in gone]
     pairs = [(path, name) for path, name in zip(paths, names, strict=True) if name not in gone]
@@ -83,8 +90,9 @@ def lock(
     text = write.text((omit(kept, names) | models).values())
     parse(text, where)  # what we could not read again is never written
     if where != "-":
-        warnings += LOCK.write(where, text.encode(), force=force, inputs=inputs_of(paths))
-    return Locked(where, tuple(models.values()), text, (*warnings, *_not_locked(models)))
+        warnings += LOCK.write(where, text.encode(), force=force or bool(kept), inputs=inputs_of(paths))
+    count = len({*kept, *models} - {*gone})
+    return Locked(where, tuple(models.values()), text, (*warnings, *_not_locked(models)), tuple(held), count)
 
 
 def _not_locked(models: Mapping[str, LockedModel]) -> Iterator[str]:

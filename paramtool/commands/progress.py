@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 Path = str | os.PathLike[str]
 Advance = Callable[[int], None]
 Progress = Callable[[str, int], AbstractContextManager[Advance]]
 """`with progress("writing", nbytes) as advance: advance(n)`."""
+
+
+def several(paths: Path | Sequence[Path]) -> Sequence[Path]:
+    """Paths, of which one may stand alone."""
+    return [paths] if isinstance(paths, (str, os.PathLike)) else paths
+
 
 MEMORY_NBYTES = 512 << 20
 """What comparing may hold in memory, unless it is told otherwise."""

@@ -32,6 +32,7 @@ from paramtool.commands.output.losses import (
     lost_warnings,
     name_warnings,
     other_sections,
+    stored_again,
 )
 from paramtool.commands.output.options import keywords
 from paramtool.commands.output.sidecar_checks import check_config
@@ -112,7 +113,7 @@ def relayouted(
         called, size, form = word or _word(options), options.max_shard_size, _form(path, found, options)
         config = os.fspath(options.new_config) if options.new_config is not None else ""
         where = place(
-            path, output, found, size, force=options.force, word=called, others=options.layout_file, form=form,
+            path, output, found, size, options=options, word=called, others=options.layout_file, form=form,
             brings={hf_config.NAME: config} if config else {}, format=options.format,
         )  # fmt: skip
         if config and not where.is_folder:
@@ -222,6 +223,7 @@ def _prepared(
     where, beside = _beside(path, source, found_files, plan, where=where, options=options)
     outputs, counts = laid_out(plan, where, options.align), Counts()
     gone = [f"constants of its graph, which are no weights: {some(of_graph, IGNORED)}"] if of_graph else []
+    gone += stored_again(plan, f"{rearranged.target} has both names") if rearranged and rearranged.is_dialect else []
     gone += [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += rearranged.warnings if rearranged else network_warnings(found)

@@ -298,9 +298,11 @@ def _compared(
     if asked.only is not None:
         expected = section_of(expected, asked.only)
     by_config = found.entries.keys() - expected.entries.keys()
+    in_both = found.entries.keys() & expected.entries.keys()
     found = config_ties.as_stored(found)
     by_config -= found.entries.keys()
     expected = config_ties.as_stored(expected, () if parts_record.KEY in found.metadata else found.entries)
+    in_both -= found.entries.keys() | expected.entries.keys()  # names that a config ties, in both
     source, output_whole, output_name = expected, found, found.path
     again = made_again(found, source, against)
     moved, parts, weights = again.moved, again.networks, again.weights
@@ -361,7 +363,7 @@ def _compared(
     return Verified(
         os.fspath(output),
         os.fspath(against),
-        len(expected.entries),
+        len(expected.entries) + len(in_both),
         tuple(differences),
         tuple(dict.fromkeys(warnings)),
         tuple(compared),

@@ -346,7 +346,7 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
     for family in table.families:
         if architecture in family.models:
             return family
-    where = f"{table.name} {table.version} has no table for {architecture or 'a model without `architectures`'}"
+    where = f"the table of {table.name} ({table.version}) lacks {architecture or 'a model without `architectures`'}"
     if why := {**table.unread, **table.refused}.get(architecture, ""):
         raise LayoutError(f"{where}: {why}", hint=_not_needed(table))
     known = sorted(name for family in table.families for name in family.models)

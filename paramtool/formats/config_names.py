@@ -44,14 +44,16 @@ def with_config(checkpoint: Checkpoint) -> tuple[Checkpoint, list[str]]:
         first = next(iter(held))
         if isinstance(held[first], View) and (first == group[0] or len({*held.values()}) == 1):
             names |= {name: first for name in group if name not in held}
-    notes = [f"{config.path}: {text}" for text in _notes(config, entries)]
+    views = (one.value for one in entries.values() if one.role == "model")
+    is_model = any(not isinstance(view, View) or "int" not in view.dtype.name for view in views)
+    notes = [f"{config.path}: {text}" for text in _notes(config, entries)] if is_model else []
     return with_names(checkpoint, names, BY_CONFIG) or checkpoint, notes
 
 
 def _notes(config: Config, names: Collection[str]) -> Iterator[str]:
     """What a config says of ties that the names of a file do not show."""
     says, because = config.says("", "")
-    if says is None or not names or "" not in config.model_types:
+    if says is None or "" not in config.model_types:
         return
     if not config.is_known:
         if says and config.architecture:

@@ -1,8 +1,8 @@
 """What our values show of themselves: at most ten lines as text, and the same rows as a table in a notebook.
 
-The rows are the members that a class says (`model.document`) and that hold something.  Names of files and of tensors
-are strangers' words, so line breaks, control characters and tags in them are shown as escapes, and long ones without
-their middle.
+The rows are the members that a class says (`model.document`) and that hold something, each called as its attribute.
+Names of files and of tensors are strangers' words, so line breaks, control characters and tags in them are shown as
+escapes, and long ones without their middle.
 """
 
 from __future__ import annotations
@@ -65,14 +65,15 @@ class Displayed:
         from paramtool.model.document import members, taken
 
         for one, value in taken(self, members(self._members)):
+            label = ".".join(one.path).removesuffix(".__len__")
             items = _items(value)
             texts = [_text(item, one.inside, "nbytes" in one.name) for item in items[:MANY]]
             if len(items) > MANY or (len(joined := ", ".join(texts)) > MAX_JOINED and len(texts) > 1):
-                yield from ((one.name, text) for text in texts[:most])
+                yield from ((label, text) for text in texts[:most])
                 if more := len(items[most:]):
-                    yield one.name, f"and {more} more"
-            elif joined or f"`{one.name}`" in self._facts:
-                yield one.name, joined or "none"
+                    yield label, f"and {more} more"
+            elif joined or f"`{label}`" in self._facts:
+                yield label, joined or "none"
 
     def __repr__(self) -> str:
         rows = list(self._rows(FEW))

@@ -62,6 +62,9 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
         known = ", ".join(repr(s.name) for s in checkpoint.sections) or "none"
         near = alike(name, [s.name for s in checkpoint.sections])
         hint = f"do you mean {' or '.join(map(repr, near))}?" if near else ""
+        prefix = f"{name.rstrip('.*')}."
+        if any(one.startswith(prefix) for one in checkpoint.entries):
+            hint = f"`export --prefix {prefix}` takes the tensors whose names begin so"
         raise UsageError(f"{checkpoint.path}: no section {name!r}; its sections: {known}", hint)
     cut = len(found.prefix)
     inside = subtree(checkpoint.objects, found.name)

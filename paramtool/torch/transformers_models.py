@@ -6,6 +6,7 @@ Nothing is downloaded, and nothing that a config names is imported unless it is 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
@@ -110,7 +111,7 @@ def model_from_config(path: Path) -> nn.Module:
     _check(where, config)
     config_class, of_class = _of_class(where, config, architecture, transformers)
     try:
-        with _alone(transformers), torch.device("meta"):
+        with _alone(), torch.device("meta"):
             model = architecture(config_class.from_dict(_values(of_class)))
             model.tie_weights()
     except Exception as error:  # whatever a model's code makes of numbers that do not fit
@@ -129,8 +130,7 @@ def model_from_config(path: Path) -> nn.Module:
 
 def _transformers(where: str) -> ModuleType:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quiet():
             import transformers
     except ImportError as error:
         raise UsageError(
@@ -152,8 +152,7 @@ def _architecture(where: str, config: Mapping[str, Any], transformers: ModuleTyp
             hint=f'{"write" if is_there else "add"} "architectures": ["GPT2LMHeadModel"], with the name of the class, '
             f"{'into' if is_there else 'to'} a copy of it",
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _quiet():
         found: Any = getattr(transformers, names[0], None) if names[0].isidentifier() else None
     is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
     if is_model and getattr(found, "config_class", None) is not None:
@@ -233,17 +232,26 @@ def _values(value: Any) -> Any:
 
 
 @contextmanager
-def _alone(transformers: ModuleType) -> Iterator[None]:
-    """Without advice on values of a config, which is not ours to give, and as if there were no network."""
+def _alone() -> Iterator[None]:
+    """As if there were no network, and quietly."""
     from huggingface_hub import constants
 
-    before = transformers.logging.get_verbosity(), constants.HF_HUB_OFFLINE
-    transformers.logging.set_verbosity_error()
-    constants.HF_HUB_OFFLINE = True
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        with _quiet():
+            yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without advice on values of a config, which is not ours to give, and on extensions that do not load here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        transformers.logging.set_verbosity(before[0])
-        constants.HF_HUB_OFFLINE = before[1]
+        logging.disable(before)

@@ -19,7 +19,7 @@ from paramtool.commands import inspect as inspect_command
 from paramtool.errors import UsageError
 from tests.cli.test_commands import on_a_terminal
 from tests.hostile.command import Ran, contents, quick, refused
-from tests.hostile.makers_torch import call_of, state, tensor, zipped
+from tests.hostile.makers_torch import DATA, call_of, number, state, storage, tensor, zipped
 
 
 def save(folder: Path, path: str = "m.pt", **tensors: Any) -> Path:
@@ -249,13 +249,14 @@ def suggested(folder: Path, path: str = "m.pt", *flags: str) -> str:
 
 def test_next_promises_what_dedup_does(tmp_path: Path) -> None:
     """The flags that dedup asks for, and the names that remain."""
-    save(tmp_path, w=torch.ones(3), s=torch.eye(3).to_sparse(), c=torch.ones(2, dtype=torch.complex128),
+    save(tmp_path, w=torch.ones(9000)[:3], s=torch.eye(3).to_sparse(), c=torch.ones(2, dtype=torch.complex128),
          m=torch.empty(3, device="meta"), j=torch.ones(2, dtype=torch.complex64).conj())  # fmt: skip
     found = suggested(tmp_path)
     assert "dedup refuses 3 tensors: --skip-unsupported leaves them out" in found and "keep 2 names" in found
     typed = shlex.split(found.split("  ")[0])
     assert quick(*typed[1:], cwd=tmp_path).code == 0
-    zipped(state(w=tensor(), evil=call_of("lib", "make")))(tmp_path)
+    w = tensor(storage(numel=number(4000)))
+    zipped(state(w=w, evil=call_of("lib", "make")), s0=DATA * 1000)(tmp_path)
     found = suggested(tmp_path, "model.pt", "--allow-class", "lib.make")
     assert "--allow-class lib.make" in found
     assert quick(*shlex.split(found.split("  ")[0])[1:], cwd=tmp_path).code == 0
@@ -263,7 +264,7 @@ def test_next_promises_what_dedup_does(tmp_path: Path) -> None:
 
 def test_words_for_one(tmp_path: Path) -> None:
     """No `1 names`."""
-    save(tmp_path, w=torch.ones(()))
+    save(tmp_path, w=torch.ones(9000)[0])
     ran = quick("inspect", "m.pt", cwd=tmp_path)
     assert not re.search(r"\b1 \w+s\b", ran.out) and "1 parameter " in ran.out and "keep 1 name" in ran.out, ran
 
@@ -286,7 +287,7 @@ def test_a_rule_counts_small_tensors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["my model.pt", "-m.pt", "$(x).pt", "it's.pt"])
 def test_commands_can_be_typed(path: str, tmp_path: Path) -> None:
     """As they stand, in a shell."""
-    save(tmp_path, path, w=torch.ones(3))
+    save(tmp_path, path, w=torch.ones(9000)[:3])
     typed = shlex.split(suggested(tmp_path, path).split("  ")[0])
     ran = quick(*typed[1:], cwd=tmp_path)
     assert ran.code == 0, ran

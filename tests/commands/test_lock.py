@@ -238,17 +238,19 @@ def test_headers_read_no_tensor(tmp_path: Path) -> None:
 
 
 def test_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths are as seen from the lock; it is written once, or with force; and is the same text each time."""
+    """Paths are as seen from the lock; a model is added once, or updated with force; the text is the same each time."""
     monkeypatch.chdir(tmp_path)
     Path("models").mkdir()
     by_torch(state(), Path("models"))
     by_safetensors(state(), Path("models"))
-    made = paramtool.lock(["models/m.pt", "models/m.safetensors"])
+    assert paramtool.lock("models/m.pt").count == 1
+    made = paramtool.lock(["models/m.safetensors"])
+    assert made.count == 2 and not made.updated
     assert made.text == Path("paramtool.lock").read_text()
     assert [*read.read("paramtool.lock").models] == ["models/m.pt", "models/m.safetensors"]
-    with pytest.raises(OutputError, match=r"paramtool\.lock: exists"):
+    with pytest.raises(OutputError, match=r"paramtool\.lock: has 'models/m\.pt' already"):
         paramtool.lock(["models/m.pt"])
-    paramtool.lock(["models/m.safetensors", "models/m.pt"], force=True)
+    assert len(paramtool.lock(["models/m.safetensors", "models/m.pt"], force=True).updated) == 2
     assert made.text == Path("paramtool.lock").read_text()
     Path("locks").mkdir()
     paramtool.lock(["models/m.pt"], "locks/m.lock")

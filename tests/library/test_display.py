@@ -128,7 +128,7 @@ def test_the_text_of_very_many_names_is_as_short() -> None:
     graph = paramtool.alias_graph(checkpoint)
     for text in (repr(checkpoint), repr(graph)):
         assert text.count("\n") < 10 and len(text) < 1500
-        assert re.search(rf"names +{count:,}\n", text)
+        assert re.search(rf"(names|entries) +{count:,}\n", text)
     assert f"and {count // 2 - 4} more" in repr(graph)
     assert len(checkpoint._repr_html_()) < 20_000
 
@@ -136,7 +136,7 @@ def test_the_text_of_very_many_names_is_as_short() -> None:
 def test_what_it_shows_is_what_it_is(folder: Path) -> None:
     text = repr(paramtool.dedup(folder / "b.pt", dry_run=True))
     said = dict(line.split(maxsplit=1) for line in text.splitlines()[1:])
-    assert said["written"] == "False" and said["names"] == "36" and said["output"].endswith("b.dedup.safetensors")
+    assert said["written"] == "False" and said["plan.names"] == "36" and said["output"].endswith("b.dedup.safetensors")
     text = repr(paramtool.inspect(folder / "a.pt", fail_on=["missing:q"]))
     assert "missing:q: 'q' is not in the file" in text
     assert dataclasses.is_dataclass(paramtool.read(folder / "a.pt"))

@@ -98,7 +98,7 @@ def main(folder: Path) -> None:
     repository.run("git checkout --quiet HEAD~1 -- model")
     repository.run("paramtool convert model -o model-vllm --to vllm --quiet")
     repository.run("paramtool diff model model-vllm --exit-code")
-    repository.run("paramtool lock model model-vllm --force")
+    repository.run("paramtool lock model-vllm")
     repository.commit("The model for vLLM, beside the original")
     repository.run("paramtool check")
 

@@ -37,7 +37,7 @@ def place_of(lock: Lock, name: str) -> str:
     return os.path.normpath(os.path.join(os.path.dirname(lock.path), name.replace("/", os.sep)))
 
 
-OTHERWISE = "`lock --force` with its path names it; `changed = false` in [[paths]] compares it with none"
+OTHERWISE = "`lock` with its path names it; `changed = false` in [[paths]] compares it with none"
 
 
 def model_for(lock: Lock, path: str, name: str | None = None, *, hint: str = OTHERWISE) -> LockedModel:

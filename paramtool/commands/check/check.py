@@ -19,7 +19,7 @@ from paramtool.commands.check.targets import MANY, CheckTarget, Targets, beside,
 from paramtool.commands.check.uses import PolicyUses
 from paramtool.commands.config_ties import config_beside
 from paramtool.commands.opening import refuse_different
-from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.progress import Path, Progress, several, silent
 from paramtool.commands.rules import Rule, unsafe
 from paramtool.commands.rules import parse as parse_rule
 from paramtool.errors import (
@@ -62,7 +62,7 @@ UNSAFE = BY_NAME["unsafe"].id
 
 @limiting
 def check(
-    paths: Sequence[Path] = (),
+    paths: Path | Sequence[Path] = (),
     *,
     lock: Path | None = None,
     config: Path | None = None,
@@ -87,7 +87,6 @@ def check(
     findings; `Checked.exit_code` is what the command line exits with.  UsageError where the configuration cannot be
     read or no path is known, FormatError where the lock is damaged.
     """
-    refuse_string("paths", paths)
     refuse_string("fail_on", fail_on)
     rules = tuple(map(parse_rule, fail_on))
     said = _policy(config)
@@ -103,7 +102,7 @@ def check(
     classes = policy.checked(allow_class)
     locked_files = _locked_files(locked)
     about = Checking(asked, locked, classes, allow_unknown, day, uses, progress, locked_files, rules)
-    given = [os.fspath(path) for path in paths]
+    given = [os.fspath(path) for path in several(paths)]
     found = _targets(given, said, locked, locked_files.is_named if locked_files else lambda path: False)
     with remembering():
         files = tuple(file for target in about.joined(found.targets) for file in about.files(target))

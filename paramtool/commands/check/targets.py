@@ -89,7 +89,7 @@ def inside(folder: str) -> list[str]:
     """The checkpoints of a folder that is not one itself: sets of weights there and in subfolders, with their copies.
 
     Files that could be one are among them, also those that cannot be read, and those whose names no library looks for.
-    Empty where nothing can be read.
+    Empty where nothing can be read.  A set that is damaged hides no other.
     """
     from paramtool import formats
     from paramtool.formats.folder import weight_sets
@@ -115,7 +115,7 @@ def inside(folder: str) -> list[str]:
     open_folders = [folder, *(place for place in places if place not in paths)]
     others = [path for place in open_folders for path in _likely(place) if path not in known]
     every = list(dict.fromkeys([*paths, *left, *others]))
-    return every if found or not seen else []
+    return every if found or places or not seen else []
 
 
 def beside(folder: str) -> InFolder:

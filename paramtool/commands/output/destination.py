@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from paramtool.commands import adapter_config
 from paramtool.commands.output.dialect_folder import DialectFolder, refuse_shards
+from paramtool.commands.output.options import WriteOptions
 from paramtool.commands.output.sidecar_checks import check_one_file, check_resumes
 from paramtool.commands.output.sidecars import Sidecars, of_file, sidecars_of, without_training
 from paramtool.commands.output.writer import Writer
@@ -120,7 +121,7 @@ class Destination(NamedTuple):
 
 
 def place(
-    path: Path, output: Path | None, opened: Weights, max_shard_size: int | None, *, force: bool, word: str,
+    path: Path, output: Path | None, opened: Weights, max_shard_size: int | None, *, options: WriteOptions, word: str,
     brings: Mapping[str, str] = NOTHING, others: Iterable[Path] = (), form: DialectFolder | None = None,
     format: str | None = None, keeps_format: bool = True, keeps_training: bool = True,
 ) -> Destination:  # fmt: skip
@@ -170,7 +171,10 @@ def place(
     if folder:
         check_one_file(target, name.stem, is_cut and own is None)
     states = [state_name(state) for state in dict.fromkeys(map(optimizer_of, beside.files)) if state]
-    check_place(target, folder, force, read, known={**beside.files, **made}, weights=(name, *states))
+    replaces = options.force or options.dry_run
+    check_place(target, folder, replaces, read, known={**beside.files, **made}, weights=(name, *states))
+    if not options.force and os.path.lexists(target):
+        notes = (*notes, f"{target} exists: --force replaces it")
     of = os.fspath(path) if folder and given else ""
     return Destination(target, folder, max_shard_size, beside, of, read, name, made=made, notes=notes)
 

@@ -16,8 +16,10 @@ from paramtool.commands.progress import Path
 from paramtool.errors import UnsafeError, leading, listed, some
 from paramtool.formats.policy import format_unknown
 from paramtool.formats.safetensors import write as safetensors
+from paramtool.grouping import grouped
 from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
+from paramtool.model.display import size
 from paramtool.model.plan import Plan
 from paramtool.model.view import View
 
@@ -104,6 +106,16 @@ def why_not_plain(entry: Entry) -> str:
 
 OF_RANKS = ("_optim_states.pt", "zero/optimizer_state.pt")
 """How the files of an optimizer end in folders of DeepSpeed (`formats/deepspeed/`)."""
+
+
+def stored_again(plan: Plan, why: str) -> Iterator[str]:
+    """Names that are one tensor in the source and one each in the output, for people."""
+    copied = (one for one in plan.targets if len(one.copies) == 1 and one.copies[0].is_plain and one.nbytes)
+    same = [group for group in grouped((one.copies[0].terms, one) for one in copied).values() if len(group) > 1]
+    if same:
+        more = size(sum(one.nbytes for group in same for one in group[1:]))
+        names = leading([" = ".join(one.name for one in group) for group in same], between="; ")
+        yield f"which names are one tensor: {names}; {more} more are stored, since {why}"
 
 
 def name_warnings(where: Destination, source: Checkpoint) -> Iterator[str]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import Advance
-from paramtool.errors import PlanError, listed, plural, some
+from paramtool.errors import PlanError, leading, listed, plural, some
 from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.object_tree import is_flat
 from paramtool.formats.output import OutputFile, refuse_tensors
@@ -134,8 +134,8 @@ class Writer:
         if not self.holds.objects:
             if texts := [key for key in plan.metadata if key != "format"]:
                 lost.append(f"metadata {some(texts, MANY)}")
-            if described := [f"{module.at or '(top)'} ({module.layout})" for module in plan.modules]:
-                layouts = f"which layout networks have: {some(described, MANY)}"
+            if described := [f"{module.at or '(top)'} is {module.layout}" for module in plan.modules]:
+                layouts = f"which layout networks have: {leading(described, MANY)}"
                 unsaid.append(f"{layouts}; reading them again may need --from and --spec")
             unsaid += lost_versions(plan.objects)
             made = replace(made, metadata={}, index_metadata={}, modules=plan.modules if self.is_graph else ())

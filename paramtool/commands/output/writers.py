@@ -290,5 +290,5 @@ def check_name(output: str, is_folder: bool) -> None:
     raise UsageError(
         f"{output}: {ends}; what paramtool writes ends in {SAFETENSORS.suffixes[0]}, or in {others} for other formats"
         + (", and `convert --into MODEL.keras` writes a whole model" if suffix.lower() == ".keras" else ""),
-        hint=f"-o {quote(plain_name)}",
+        hint="--into MODEL.keras" if is_of_model else f"-o {quote(plain_name)}",
     )

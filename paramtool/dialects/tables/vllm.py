@@ -240,9 +240,7 @@ _BY_HAND = (
 
 _CHANGES = "it changes values: A_log becomes A = -exp(A_log) when vLLM loads it; no layout changes values"
 _REFUSED = {
-    name: _CHANGES
-    if "A_log" in place
-    else f"its loading is code that does more than join and rename ({place}): no packed mapping that the table carries"
+    name: _CHANGES if "A_log" in place else f"its loading is code that does more than join and rename ({place})"
     for name, place in NAMES["computed"].items()
     if not any(name in family.models for family in _BY_HAND)
 }

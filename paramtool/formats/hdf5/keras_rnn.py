@@ -278,14 +278,14 @@ def modules(entries: Entries, config: KerasConfig) -> tuple[list[Module], list[s
             if found is None and facts.kind == "rnn" and directions[0].is_first:
                 continue  # a layer of one's own, of attention perhaps, has such arrays, too
             made.append(_module(at, directions, facts, found, config=config))
-            if found is None:
+            if found is None and made[-1].layout != "keras.cudnn":  # which says its activations, and asks the rest
                 silent.append(at)
         except ValueError as error:
             made.append(Module(at, _layout(directions, False), tensors=_tensors(directions), refused=str(error)))
             notes.append(f"recurrent layer {at!r:.200} {error}; it is not converted")
     if silent:
         names = some(silent, 5)
-        notes.append(f"no configuration says the direction in time and the activations of {names}{_older(config)}")
+        notes.append(f"no configuration says the activations of {names}{_older(config)}")
     return made, notes
 
 

@@ -66,5 +66,5 @@ def _is_paddle(tree: Node) -> bool:
 
 def _without_arrays(uses: list[Use]) -> str:
     names = dict.fromkeys(use.path.partition(".")[0] for use in uses)
-    of = f" of {', '.join(list(names)[:3])}" if names else ""
-    return f"a pickle{of} that holds no NumPy arrays"
+    named = f", and names {', '.join(list(names)[:3])}" if names else ""
+    return f"a pickle that holds no NumPy arrays{named}"

@@ -40,7 +40,7 @@ TARGETS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8
 """The types that tensors can be cast to."""
 SHORT = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32", "fp32": "float32",
          "double": "float64", "fp64": "float64"}  # fmt: skip
-"""What people also call them, for hints."""
+"""What people also call them."""
 
 
 @frozen
@@ -83,14 +83,15 @@ def matches(pattern: str, name: str) -> bool:
 def parse(text: str) -> TypeRule:
     """Parse `DTYPE` or `PATTERN=DTYPE`; UsageError if it is neither.
 
-    >>> parse("head.*=float32").pattern, parse("float16").dtype.name
+    >>> parse("head.*=float32").pattern, parse("fp16").dtype.name
     ('head.*', 'float16')
     """
     pattern, equals, name = text.rpartition("=")
     if equals and not pattern:
         raise UsageError(f"dtype {text!r}: the pattern is empty", hint=f"--dtype {name} is for all tensors")
+    name = SHORT.get(name.lower(), name)
     if name not in TARGETS:
-        usual = SHORT.get(name.lower(), name.rpartition(".")[2])
+        usual = name.rpartition(".")[2]
         hint = f"did you mean {usual}?" if usual in TARGETS and usual != name else ""
         raise UsageError(f"dtype {text!r}: {name!r} is not one of {', '.join(TARGETS)}", hint=hint)
     return TypeRule(pattern, DTYPES[name])

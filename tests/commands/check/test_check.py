@@ -9,7 +9,6 @@ from collections.abc import Callable
 from datetime import date
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -616,10 +615,9 @@ def test_every_unsafe_file_is_a_result(at: Path) -> None:
     assert all(any(line.startswith(f"::error file={path}") and "PT301" in line for line in lines) for path in paths)
 
 
-def test_strings_are_no_lists(at: Path) -> None:
-    bad: Any = "tied.pt"
-    with pytest.raises(ValueError, match="paths is the string"):
-        paramtool.check(bad)
+def test_one_path_may_stand_alone(at: Path) -> None:
+    assert paramtool.check("tied.pt").files == paramtool.check(["tied.pt"]).files
+    assert paramtool.lock("tied.pt", "one.lock").text == paramtool.lock(["tied.pt"], "two.lock").text
 
 
 # --- pointers ------------------------------------------------------------------------------------------------------

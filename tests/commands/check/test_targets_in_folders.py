@@ -27,6 +27,18 @@ def test_a_locked_model_that_vanished_from_a_folder_is_an_error(tmp_path: Path) 
     assert any("names it" in str(file.error) for file in found.files)
 
 
+def test_a_damaged_model_of_a_folder_hides_no_other(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        save_file({"w": np.arange(9, dtype="f4")}, tmp_path / name / "model.safetensors")
+    index = tmp_path / "c" / "model.safetensors.index.json"
+    index.parent.mkdir()
+    index.write_text('{"weight_map": {"w": "model-00001-of-00002.safetensors"}}')
+    files = paramtool.check(tmp_path).files
+    found = {os.path.relpath(file.path, tmp_path).split(os.sep)[0]: file.error for file in files}
+    assert {name: error is None for name, error in found.items()} == {"a": True, "b": True, "c": False}
+
+
 def test_a_copy_in_a_folder_is_named(tmp_path: Path) -> None:
     arrays = {"w": np.arange(100_000, dtype="f4")}
     save_file(arrays, tmp_path / "model.safetensors")
