@@ -74,7 +74,7 @@ def test_overflow_has_an_exit_code_and_a_way_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--dtype", "fp16"), "did you mean float16?"),
+        (("--dtype", "torch.float16"), "did you mean float16?"),
         (("--dtype", "x.*=float16"), "matches none of 8 tensors"),
         (("--keep-float32", "batchnrom"), "did you mean batchnorm?"),
         ((*HALF, "--dtype", "1.weight=float16"), "keeps that in float32"),
