@@ -36,8 +36,9 @@ def moved_versions(
 ) -> tuple[Mapping, list[str]]:
     """The versions of modules under new names, and the modules whose tensors did not move together.
 
-    These have none, or with `stay` those that they had.  `names` are (new name, old name).  A module without tensors of
-    its own goes where most of those below it go; one without any follows the module that it is in.
+    These have none, or with `stay` those that they had, also where one becomes several.  `names` are (new name, old
+    name).  A module without tensors of its own goes where most of those below it go; one without any follows the module
+    that it is in.
 
     >>> held = Mapping("dict", (("", 1), ("bn", 2), ("bn.act", 1), ("fc", 1)))
     >>> names = [("net.norm.weight", "bn.weight"), ("net.norm.bias", "bn.bias"), ("fc.weight", "fc.weight")]
@@ -51,28 +52,35 @@ def moved_versions(
         words = old.split(".")
         for k in range(len(words)):
             below.setdefault(".".join(words[:k]), {}).setdefault(".".join(words[k:]), []).append(new)
-    places: dict[str, list[str]] = {}
-    lost = []
+    found: dict[str, set[str]] = {}
+    """{module with tensors: where it goes}"""
     for key, _ in versions.items:
-        at = f"{key!s}"
-        every = below.get(at, {})
+        if not (every := below.get(at := f"{key!s}")):
+            continue
         own = {rest: new for rest, new in every.items() if "." not in rest}
         fit = [
             {f".{name}".removesuffix(f".{rest}")[1:] for name in new if f".{name}".endswith(f".{rest}")}
             for rest, new in (own or every).items()
         ]
-        up, _, word = at.rpartition(".")
-        found = set.intersection(*fit) if fit else {f"{one}.{word}".lstrip(".") for one in places.get(up, ())}
-        if fit and not own:
-            found = {one for one, _ in Counter(place for those in fit for place in those).most_common(1)}
-        lost += [at] * bool(fit and not found)
-        places[at] = [at] if at in found or (stay and not found) else sorted(found)
+        most = Counter(place for those in fit for place in those).most_common(1)
+        there = set.intersection(*fit) if own else {one for one, _ in most}
+        found[at] = {at} if at in there else set() if stay and len(there) > 1 else there
+    several = {place for place, count in Counter(one for those in found.values() for one in those).items() if count > 1}
+    places: dict[str, list[str]] = {}
+    for key, _ in versions.items:
+        up, _, word = (at := f"{key!s}").rpartition(".")
+        there = found.get(at, {f"{one}.{word}".lstrip(".") for one in places.get(up, ())}) - several
+        places[at] = sorted(there) or [at] * stay
+    lost = [at for at, those in found.items() if not those - several]
     moved = {new: one for key, one in versions.items for new in places[f"{key!s}"]}
     return replace(versions, items=tuple(moved.items())), lost
 
 
-def exchanged(tree: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
-    """`objects.swap` of a tree; modules whose tensors move together have their versions where these are."""
+def exchanged(tree: Node, swaps: dict[str, tuple[str, ...]], made: dict[str, list[str]]) -> Node:
+    """`objects.swap` of a tree; modules whose tensors move together have their versions where these are.
+
+    `made` is {old name: the new tensors that are made of it, with others}, which `swaps` does not say.
+    """
 
     def moved(node: Node, at: str) -> Node:
         if not isinstance(node, Mapping):
@@ -80,7 +88,7 @@ def exchanged(tree: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
         node = replace(node, items=tuple((key, moved(child, f"{at}{word(key)}.")) for key, child in node.items))
         if not isinstance(versions := next(_versions(replace(node, items=())), None), Mapping):
             return node
-        pairs = ((new, old) for old in tensor_names(node) for new in swaps.get(old, (old,)))
+        pairs = ((new, old) for old in tensor_names(node) for new in made.get(old) or swaps.get(old, (old,)))
         new, _ = moved_versions(versions, ((new.removeprefix(at), old.removeprefix(at)) for new, old in pairs), True)
         attributes = node.attributes and map_children(node.attributes, lambda one: new if one is versions else one)
         return replace(node, attributes=attributes)

@@ -140,3 +140,17 @@ def test_a_renamed_module_is_not_taken_for_an_older_one(tmp_path: Path) -> None:
     other = nn.ModuleDict({"net": nn.ModuleDict({"rnn": Gates(2, 3)})})
     other.load_state_dict(torch.load(tmp_path / "b.pt"))
     assert all(torch.equal(one, other.state_dict()[f"net.{name}"]) for name, one in net.state_dict().items())
+
+
+def test_versions_there_and_back(tmp_path: Path) -> None:
+    """Modules that are joined keep their versions for when they are taken apart."""
+    layer = nn.ModuleDict({"attn": nn.ModuleDict({f"{name}_proj": nn.Linear(4, 4) for name in "qkvo"})})
+    net = nn.ModuleDict({"layers": nn.ModuleList([layer]), "rnn": nn.LSTM(2, 3)})
+    torch.save(net.state_dict(), tmp_path / "a.pt")
+    fused = paramtool.fuse(tmp_path / "a.pt", tmp_path / "b.pt", layout="qkv")
+    assert "'layers.0.attn.q_proj', 'layers.0.attn.k_proj', 'layers.0.attn.v_proj'" in " ".join(fused.left_out)
+    paramtool.convert(tmp_path / "b.pt", tmp_path / "c.pt", target="torch", rename={"rnn": "net"})
+    paramtool.convert(tmp_path / "c.pt", tmp_path / "d.pt", target="torch", rename={"net": "rnn"})
+    paramtool.unfuse(tmp_path / "d.pt", tmp_path / "e.pt")
+    assert list(torch.load(tmp_path / "e.pt")._metadata.items()) == list(net.state_dict()._metadata.items())
+    assert not paramtool.diff(tmp_path / "a.pt", tmp_path / "e.pt").metadata

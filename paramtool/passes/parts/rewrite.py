@@ -153,6 +153,7 @@ def rewritten(
         for name, entry in checkpoint.entries.items()
         if keep_names and (name in found.read or name in again)
     }
+    made_of = grouped((name, target.name) for target in new for copy in target.copies for name in copy.names)
     swapped = swaps(firsts, set(found.read), kept)
     swapped |= {old: (name, old) if keep_names else (name,) for old, name in found.renamed.items() if old != name}
     # The checkpoint without the tensors that others are made of, and with new names.
@@ -165,7 +166,7 @@ def rewritten(
     rest = replace(
         checkpoint,
         entries=entries,
-        objects=exchanged(checkpoint.objects, swapped),
+        objects=exchanged(checkpoint.objects, swapped, made_of),
         modules=_outside(checkpoint.modules, changed),
     )
     base = of_rest(rest, bool(found.read), skip_unsupported, split_content)

@@ -69,7 +69,7 @@ def together(
     rest = replace(
         checkpoint,
         entries=omit(checkpoint.entries, consumed),
-        objects=exchanged(checkpoint.objects, swaps(firsts, consumed, windows)),
+        objects=exchanged(checkpoint.objects, swaps(firsts, consumed, windows), {}),
     )
     base = of_rest(rest, bool(converted), skip_unsupported, split_content)
     new = (
