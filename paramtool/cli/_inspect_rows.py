@@ -254,7 +254,7 @@ def _networks(found: Inspection) -> _render.Rows:
 
 def _tree(found: Inspection, depth: int | None) -> _render.Rows:
     """A row for each module, indented; a tensor that another module shares counts there."""
-    from paramtool.commands.tree import tree
+    from paramtool.commands.listed import tree
 
     for level, node in tree(found).walk(depth):
         label = _render.brief("  " * level + (node.name or "(all)"), node.path or "(all)")

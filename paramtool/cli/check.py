@@ -146,8 +146,7 @@ def write(found: Result, form: str, output: str, *, force: bool) -> tuple[str, .
     With `force` only a file in that form is replaced.  What is given back is what was done about the leftovers of runs
     that were killed.
     """
-    from paramtool.commands.earlier_output import CHECKED
-    from paramtool.commands.model_files import inputs_of
+    from paramtool.commands.earlier_output import CHECKED, inputs_of
 
     data = "".join(FORMS[form](found)) + "\n"
     if isinstance(found, Checked):

@@ -9,8 +9,8 @@ from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from paramtool.commands._parts_source import config_beside
 from paramtool.commands.layouts import types_of
+from paramtool.commands.rearrangement import config_beside
 from paramtool.engine.write.casting import Counts
 from paramtool.errors import PlanError, listed, plural
 from paramtool.formats import hf_config

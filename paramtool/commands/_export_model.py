@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 
 from paramtool.commands import config_ties
-from paramtool.commands.config_model import NamedShapes, model_of
+from paramtool.commands.models_of_transformers import NamedShapes, model_of
 from paramtool.commands.progress import Path, Progress
 from paramtool.errors import ParamtoolError, plural, some
 from paramtool.formats import hf_config

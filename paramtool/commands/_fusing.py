@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool import dialects, layouts
-from paramtool.commands._parts_source import PartsSource
-from paramtool.commands.rearrangement import Rearrangement
+from paramtool.commands.rearrangement import PartsSource, Rearrangement
 from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.parts import FusedTensor, PartsRecord

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from paramtool import dialects
-from paramtool.commands._parts_source import config_beside, record_of, shapes_of
+from paramtool.commands.rearrangement import config_beside, record_of, shapes_of
 from paramtool.dialects import HUB
 from paramtool.errors import FormatError, LayoutError, PlanError, UsageError
 from paramtool.formats.record import moved

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from paramtool.commands._parts_source import config_beside
+from paramtool.commands.rearrangement import config_beside
 from paramtool.formats import hf_config
 from paramtool.formats.table import holds
 from paramtool.model import quantised

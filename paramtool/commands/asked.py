@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from paramtool import formats
-from paramtool.commands import said_rows
+from paramtool import dialects, formats
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names
 from paramtool.commands.progress import Path
 from paramtool.errors import UsageError
@@ -16,9 +15,12 @@ from paramtool.formats import foreign, hf_config, scan, sniff, table
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import is_index
+from paramtool.formats.record import parts
 from paramtool.formats.sniff import INDEX_SUFFIX
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes import select
+from paramtool.passes.compat.check import RowClash
 from paramtool.passes.compat.wanted import Wanted, wanted_by
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def ask(path: Path, build: Build | None = None, allow_class: Sequence[str] = (),
     other = formats.read(where, allow_class=allow_class, allow_unknown=allow_unknown)
     section = select.model_section(other, "save the section alone: paramtool dedup FILE --only SECTION")
     part = other if section is None else select.section(other, section)
-    return Asked(where, "checkpoint", wanted_by(part), rows=said_rows.of_checkpoint(part))
+    return Asked(where, "checkpoint", wanted_by(part), rows=of_checkpoint(part))
 
 
 def _head(where: str) -> bytes:
@@ -106,3 +108,50 @@ def _config(where: str) -> str:
 def _holds_weights(folder: str) -> bool:
     names = [name for name in os.listdir(folder) if not is_training_state(name)]
     return any(name.endswith((*table.suffixes(), INDEX_SUFFIX, ".distcp")) for name in names)
+
+
+# --- What a checkpoint says of the rows of its tensors: by its record of parts, or by the file name of one program ----
+
+
+def of_checkpoint(checkpoint: Checkpoint, config: Mapping[str, Any] | None = None) -> Mapping[str, SaidRows]:
+    """{tensor: what it holds, by what the checkpoint says}; empty for most files, which say nothing.
+
+    `config` is that of the model that is to load it: it counts where no config.json is beside the checkpoint.
+    FormatError if the record is damaged.
+    """
+    by_name = dialects.of_file(os.path.basename(checkpoint.path))
+    if not by_name and parts.KEY not in checkpoint.metadata:
+        return {}
+    from paramtool.commands.rearrangement import config_beside, record_of, shapes_of
+    from paramtool.errors import LayoutError, UsageError
+    from paramtool.parts.config_facts import KnownModel
+    from paramtool.passes.parts.other_rows import rows_said
+
+    shapes, record = shapes_of(checkpoint), record_of(checkpoint)
+    config = config_beside(checkpoint.path) or config or {}
+    if by_name and config and not record.dialect:
+        try:
+            found = dialects.recognised(shapes, config, KnownModel(config).facts)
+        except (LayoutError, UsageError):
+            found = []
+        by_name = by_name if by_name in found else ""
+    return rows_said(shapes, record, config, by_name)
+
+
+def clashes(
+    checkpoint: Checkpoint,
+    names: Collection[str],
+    theirs: Mapping[str, SaidRows],
+    config: Mapping[str, Any] | None = None,
+) -> tuple[RowClash, ...]:
+    """The tensors of a checkpoint that a variant has under the same names, with rows in another order.
+
+    `theirs` is what the variant says of its rows; `config` is as of `of_checkpoint`.
+    """
+    mine = of_checkpoint(checkpoint, config)
+    if not mine and not theirs:
+        return ()
+    from paramtool.passes.parts import other_rows
+
+    both = [name for name in names if name in checkpoint.entries]
+    return tuple(RowClash(*one) for one in other_rows.clashes(mine, theirs, both))

@@ -12,7 +12,6 @@ from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.match import Content, Equal, Match
 from paramtool.passes.dedup import candidates as questions
-from paramtool.passes.dedup import fused_vectors
 from paramtool.passes.dedup.candidates import Candidate
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def _matches(pool: Pool, rest: list[Candidate], advance: Advance) -> Iterator[Ma
 
     inner = {one.name for one in rest if not one.is_whole}
     searches: tuple[Callable[[set[str]], Iterator[Match]], ...] = (
-        lambda done: proved(pool, {one.name: one.view for one in rest}, fused_vectors.windows(rest), advance),
+        lambda done: proved(pool, {one.name: one.view for one in rest}, questions.windows(rest), advance),
         lambda done: reshaped(pool, questions.shape_groups(rest), advance),
         lambda done: transposes(pool, questions.transpose_groups(rest), done | inner, advance),
         lambda done: slices(pool, questions.row_groups(rest, done), advance),

@@ -19,7 +19,7 @@ class Convertible(NamedTuple):
 def convertible(checkpoint: Checkpoint) -> Convertible | None:
     """What the config beside a checkpoint and its names say; None where they do not say one dialect."""
     from paramtool import dialects
-    from paramtool.commands._parts_source import dialects_of, parts_source
+    from paramtool.commands.rearrangement import dialects_of, parts_source
     from paramtool.errors import ParamtoolError
     from paramtool.parts.config_facts import KnownModel
 

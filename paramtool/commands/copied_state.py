@@ -48,7 +48,7 @@ def _of_one(
 ) -> Iterator[str]:  # fmt: skip
     """What is wrong with one file."""
     from paramtool import formats
-    from paramtool.commands.optimizer_states import optimizers
+    from paramtool.commands.optimizers import optimizers
 
     try:
         found = formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from paramtool.commands import adapter_config
+from paramtool.commands.progress import Path
 from paramtool.drawing import document
 from paramtool.engine.write.places import check_place, writing
 from paramtool.engine.write.sink import Sink
 from paramtool.engine.write.staging import Staged
 from paramtool.errors import OutputError
-from paramtool.formats import foreign, table
-from paramtool.formats.files import noted, watched
+from paramtool.formats import foreign, hf_config, table
+from paramtool.formats.dcp import metadata
+from paramtool.formats.files import is_folder, noted, watched
 from paramtool.formats.folder import weight_names
+from paramtool.formats.folder.weight_names import is_index_name
+from paramtool.formats.sniff import DISTRIBUTED
 from paramtool.lockfile.read import begins_lock
 
 TAIL_NBYTES = 1 << 16
@@ -105,3 +110,29 @@ CHECKED = {
     "json": SmallOutput("JSON of `paramtool check`", lambda head, _: bool(_JSON.match(head))),
 }
 """{value of `check --format`: what its file is}"""
+
+
+# --- The files of a model that is read: a page, a lock or a report never overwrites one of them -----------------------
+
+
+CONFIGS = (hf_config.NAME, adapter_config.NAME)
+
+
+def inputs_of(paths: Iterable[Path]) -> list[str]:
+    """What a small output may not replace: the files of the models at some paths."""
+    return [file for path in map(str, paths) if os.path.exists(path) for file in model_files(path)]
+
+
+def model_files(path: str) -> Iterator[str]:
+    """A path that was given, the configs beside it and, of a folder or an index, the weights and indexes there.
+
+    The files of a folder are told by their names alone, so damaged files and pointers are among them.
+    """
+    yield path
+    whole = is_folder(path)
+    folder = path if whole else os.path.dirname(path)
+    yield from (os.path.join(folder, name) for name in CONFIGS)
+    if whole or is_index_name(path):
+        ends = (*table.suffixes(), DISTRIBUTED, metadata.NAME)
+        names = os.listdir(folder or ".")
+        yield from (os.path.join(folder, name) for name in names if name.endswith(ends) or is_index_name(name))

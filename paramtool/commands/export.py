@@ -14,8 +14,8 @@ from dataclasses import field, replace
 from paramtool import formats
 from paramtool.commands import adapter_config, copied_state
 from paramtool.commands._export_model import as_configured, settings_beside, settings_of
-from paramtool.commands.config_model import NamedShapes, Shapes, model_of
 from paramtool.commands.config_ties import as_stored
+from paramtool.commands.models_of_transformers import NamedShapes, Shapes, model_of
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names, with_firsts
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output.destination import FOLDER_FORMATS, Destination, place

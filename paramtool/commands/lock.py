@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from paramtool.commands.earlier_output import LOCK
+from paramtool.commands.earlier_output import LOCK, inputs_of
 from paramtool.commands.locked_model import LockReading, locked_model
-from paramtool.commands.model_files import inputs_of
 from paramtool.commands.progress import Path, Progress, several, silent
 from paramtool.errors import OutputError, UsageError, some
 from paramtool.formats import OTHER_FORM, policy

@@ -10,10 +10,10 @@ from dataclasses import replace
 from paramtool import formats
 from paramtool.commands import _value_facts, config_ties
 from paramtool.commands._differences import alias_sets
-from paramtool.commands._parts_source import config_beside
 from paramtool.commands.opening import refuse_different
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
-from paramtool.commands.training_state import training_state
+from paramtool.commands.rearrangement import config_beside
+from paramtool.commands.sections import training_state
 from paramtool.engine.read.digests import Signed
 from paramtool.engine.read.one_pass import Hashes, HashPlan
 from paramtool.errors import plural
@@ -199,7 +199,7 @@ def _objects(checkpoint: Checkpoint) -> Iterator[LockedObject]:
 
 def _dialect(checkpoint: Checkpoint) -> str:
     """The dialect of the names; empty where none, or several, are recognised."""
-    from paramtool.commands._parts_source import dialects_of, parts_source
+    from paramtool.commands.rearrangement import dialects_of, parts_source
     from paramtool.parts.config_facts import KnownModel
 
     config = config_beside(checkpoint.path)

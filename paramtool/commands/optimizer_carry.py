@@ -11,8 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from paramtool.commands.optimizer_states import optimizers
-from paramtool.commands.optimizers import bound_copies, bound_files, refuse_defects
+from paramtool.commands.optimizers import bound_copies, bound_files, optimizers, refuse_defects
 from paramtool.commands.progress import Path
 from paramtool.errors import PlanError, UsageError, plural, some
 from paramtool.formats.hdf5 import keras_optimizer, keras_trained

@@ -18,20 +18,19 @@ from paramtool import formats
 from paramtool.commands import models_of_transformers
 from paramtool.commands.name_lists import lines_of
 from paramtool.commands.opening import Allowed, Allowing
-from paramtool.commands.optimizer_states import optimizers
 from paramtool.commands.progress import Path
 from paramtool.errors import Defects, ParamtoolError, UsageError, listed, plural
 from paramtool.formats import hf_config
 from paramtool.formats.dcp.metadata import NAME as METADATA
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import OPTIMIZER, OPTIMIZER_FOLDER
-from paramtool.formats.hdf5 import keras_optimizer, keras_trained
+from paramtool.formats.hdf5 import keras_named_optimizer, keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, OptimizerState, Order
 from paramtool.model.view import Shapes
-from paramtool.passes.optimizer import copies, gluon
+from paramtool.passes.optimizer import copies, gluon, optax, read
 from paramtool.passes.optimizer import order as orders
 from paramtool.passes.optimizer.bind import PARAM_NAMES, bind, bind_named
 from paramtool.passes.optimizer.read import shapes_of
@@ -334,3 +333,19 @@ def _named(
         return found
     together = bind_named(state, names, known.joined[:1], shapes=shapes, how="given", source=source)
     return found if together.defects else together
+
+
+# --- The optimizers of a checkpoint, whatever library wrote them ------------------------------------------------------
+
+
+def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
+    """Every optimizer of a checkpoint; Defects where one contradicts itself.
+
+    The forms of torch are looked for first; a file has those of one library.
+    """
+    found = read.optimizers(checkpoint)
+    if found:
+        return found
+    shapes = read.shapes_of(checkpoint)
+    kinds = (optax.states, keras_optimizer.states, keras_named_optimizer.states, gluon.states)
+    return tuple(state for states in kinds for state in states(checkpoint, shapes))

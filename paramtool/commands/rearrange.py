@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from paramtool import dialects, layouts
 from paramtool.commands._fusing import fused, unfused
-from paramtool.commands._parts_source import PartsSource, dialects_of, parts_source, record_of
 from paramtool.commands.layouts import check_keeps_values, of_parts
 from paramtool.commands.output.dialect_folder import check_params, config_of_params
-from paramtool.commands.rearrangement import Rearrangement
+from paramtool.commands.rearrangement import PartsSource, Rearrangement, dialects_of, parts_source, record_of
 from paramtool.dialects.dialect import PrefixError
 from paramtool.errors import LayoutError, UsageError, listed, plural, some
 from paramtool.formats import hf_config

@@ -14,13 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from paramtool.commands._rule_names import MAX_QUOTED, absent, advice, quoted
 from paramtool.commands._rule_numbers import (
+    MAX_QUOTED,
     Share,
+    absent,
+    advice,
     file_nbytes,
     judged_nothing,
     not_finite,
     parse_range,
+    quoted,
     too_large,
     wrong_count,
 )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
+from paramtool.commands.output.sidecars import of_file
+from paramtool.commands.progress import Path
+from paramtool.errors import some
 from paramtool.formats.config_names import with_config
+from paramtool.formats.files import is_folder
 from paramtool.formats.record.moved import carried_metadata
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes import select
@@ -35,3 +40,18 @@ def section_of(whole: Checkpoint, name: str) -> Checkpoint:
     prefix = next(section.prefix for section in whole.sections if section.name == meant)
     renamed = {f"{prefix}{name}": name for name in found.entries}
     return with_config(replace(found, metadata=carried_metadata(whole.path, whole.metadata, renamed)))[0]
+
+
+# --- The state of a training beside the weights of a folder: commands that look at the weights alone say so -----------
+
+
+def training_state(path: Path, checkpoint: Checkpoint) -> str:
+    """The files of a folder that hold optimizers, schedulers and generators, in words; "" where there are none.
+
+    `checkpoint` was read from the folder.  OSError where it cannot be listed.
+    """
+    folder = os.fspath(path)
+    if not is_folder(folder):
+        return ""
+    states = of_file(folder, (file.path for file in checkpoint.files)).states
+    return f"{some(states, 3)}, which {'is' if len(states) == 1 else 'are'} the state of a training" if states else ""

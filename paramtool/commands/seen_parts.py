@@ -85,7 +85,7 @@ def _dialect(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
     """The one dialect whose names the model of a config has; empty where there are several, or none."""
     if not config:
         return ""
-    from paramtool.commands._parts_source import dialects_of, parts_source
+    from paramtool.commands.rearrangement import dialects_of, parts_source
     from paramtool.errors import ParamtoolError
     from paramtool.parts.config_facts import KnownModel
 
@@ -103,7 +103,7 @@ def dialect_of(checkpoint: Checkpoint) -> str:
 
 def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> KnownOfFile:
     from paramtool import dialects
-    from paramtool.commands._parts_source import config_beside, parts_source, record_of
+    from paramtool.commands.rearrangement import config_beside, parts_source, record_of
     from paramtool.errors import FormatError, ParamtoolError
     from paramtool.model.parts import PartsRecord
     from paramtool.parts.config_facts import KnownModel

@@ -8,8 +8,7 @@ from dataclasses import fields, replace
 from functools import partial
 
 from paramtool import formats
-from paramtool.commands import said_rows
-from paramtool.commands.asked import Asked, Build, ask
+from paramtool.commands.asked import Asked, Build, ask, clashes
 from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.difference import agree, largest
@@ -166,7 +165,7 @@ def _judged(whole: Checkpoint, asked: Asked, wanted: Mapping[str, Wanted], only:
     ask_it = asked.judge is not None and wanted is asked.wanted
     verdict, questions = asked.judge(part, whole) if ask_it else judge(wanted, part, whole)  # type: ignore[misc]
     if asked.rows is not None:
-        verdict = replace(verdict, rows=said_rows.clashes(part, wanted, asked.rows, asked.config))
+        verdict = replace(verdict, rows=clashes(part, wanted, asked.rows, asked.config))
     facts = {field.name: getattr(verdict, field.name) for field in fields(Verdict)}
     return Variant(**facts, against=asked.against, kind=asked.kind, section=section), part, questions
 

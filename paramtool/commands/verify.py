@@ -209,7 +209,7 @@ def _with_states(
     result: Verified, found: Sets, expected: Sets, asked: _Compared, *, allowing: Allowed
 ) -> tuple[Verified, list[str]]:
     """A result with what becomes of optimizers in folders with one set of weights, and the files that were compared."""
-    from paramtool.commands._state_files_again import state_files_again
+    from paramtool.commands._state_again import state_files_again
 
     compared: list[str] = []
     for place, sets in found.items() if _are_whole(result, asked) else ():
@@ -254,7 +254,7 @@ def _with_files(
     """A result with what the files beside one set of weights say, the state of optimizers among them."""
     if not _are_whole(result, asked):
         return result
-    from paramtool.commands._state_files_again import state_files_again
+    from paramtool.commands._state_again import state_files_again
 
     state = state_files_again(result.output, found.checkpoint, result.against, expected.checkpoint, allowing=allowing)
     result = replace(

@@ -10,7 +10,7 @@ from shlex import quote
 import torch
 from torch import nn
 
-from paramtool.commands import said_rows
+from paramtool.commands.asked import clashes as clashing_rows
 from paramtool.commands.load import read_locked
 from paramtool.commands.pinned import pin
 from paramtool.commands.progress import Path
@@ -196,7 +196,7 @@ def load_model(
         if is_of_transformers(model):
             own = (name for name in named.part.entries if name in tensors and name not in named.made)
             names = [held.prefix + name for name in (*(named.renamed.get(n, n) for n in own), *named.sources.entries)]
-            if rows := said_rows.clashes(held.section, names, {}, config_of(model)):
+            if rows := clashing_rows(held.section, names, {}, config_of(model)):
                 command = loads_with_rows(held.section, both_wanted(model, tensors), rows)
                 count = plural(len(rows), "tensor has", "tensors have")
                 raise ModelError(

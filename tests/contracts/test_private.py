@@ -31,7 +31,7 @@ def private(folder: str, module: str, name: str) -> Iterator[str]:
 
 def test_the_rule() -> None:
     assert [*private("paramtool.cli", "paramtool.cli", "_render")] == []
-    assert [*private("paramtool.commands.output", "paramtool.commands", "_rule_names")] == []
+    assert [*private("paramtool.commands.output", "paramtool.commands", "_rule_numbers")] == []
     assert [*private("paramtool.commands", "paramtool.formats._protobuf_head", "f")] == [
         "paramtool.formats._protobuf_head"
     ]

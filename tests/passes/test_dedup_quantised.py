@@ -11,8 +11,7 @@ from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.match import Content, Equal, Match
 from paramtool.model.view import View, contiguous
-from paramtool.passes.dedup import fused_vectors
-from paramtool.passes.dedup.candidates import Candidate, candidates, scales_of, with_scales
+from paramtool.passes.dedup.candidates import Candidate, candidates, scales_of, windows, with_scales
 from paramtool.passes.dedup.placement import settle
 from tests.passes.made import checkpoint, view
 
@@ -175,7 +174,7 @@ def test_where_a_fused_vector_holds_a_network(gates: int) -> None:
     rows = gates * HIDDEN
     length = rows * (INPUT + HIDDEN + 2)
     found = network(gates, length)
-    matches = fused_vectors.windows(found.values())
+    matches = windows(found.values())
     for match in matches:
         assert (match.owner, match.window.shape) == ("flat", found[match.name].view.shape)
         assert match.window.byte_stop <= 4 * length and match.window.storage == "flat"
@@ -202,7 +201,7 @@ def test_transposed_matrices() -> None:
     rows = 4 * HIDDEN
     one = checkpoint(keras(rows * (INPUT + HIDDEN + 2)))
     float32 = DTYPES["float32"]
-    matches = fused_vectors.windows(candidates(one, alias.build(one), 1))
+    matches = windows(candidates(one, alias.build(one), 1))
     assert {
         Match("l/kernel", "flat", View("flat", float32, 0, (INPUT, rows), (1, INPUT)), "transpose"),
         Match(
@@ -215,22 +214,22 @@ def test_transposed_matrices() -> None:
 def test_a_vector_of_the_size_of_a_packed_matrix() -> None:
     """Flux packs a network into one matrix; a vector of as many elements is no such matrix."""
     one = checkpoint(keras(4 * HIDDEN * (INPUT + HIDDEN + 1)))
-    assert fused_vectors.windows(candidates(one, alias.build(one), 1)) == []
+    assert windows(candidates(one, alias.build(one), 1)) == []
 
 
 def test_no_vector_no_guess() -> None:
     """A vector of another length, type or role, one inside a larger tensor, a tensor that is missing."""
     length = 4 * HIDDEN * (INPUT + HIDDEN + 2)
     found = network(4, length)
-    assert fused_vectors.windows(found.values())
+    assert windows(found.values())
     for other in (
         network(4, length + 1)["flat"],
         network(4, length, "float16")["flat"],
         found["flat"]._replace(role="ema"),
         found["flat"]._replace(is_whole=False),
     ):
-        assert fused_vectors.windows({**found, "flat": other}.values()) == []
+        assert windows({**found, "flat": other}.values()) == []
     for name in found:
-        assert fused_vectors.windows(one for one in found.values() if one.name != name) == []
+        assert windows(one for one in found.values() if one.name != name) == []
     orders = list(permutations(found.values()))[::17]
-    assert all({m.name for m in fused_vectors.windows(some)} == found.keys() - {"flat"} for some in orders[:3])
+    assert all({m.name for m in windows(some)} == found.keys() - {"flat"} for some in orders[:3])

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from paramtool.commands.diff.settled import SURE_NBYTES, Settled
-from paramtool.commands.diff.taken_twice import TakenTwice, by_own_names
-from paramtool.engine.compare.axes import AxesWay, are_same, backwards, corners, ends, may_be, ways
+from paramtool.commands.diff.renames import NamePair
+from paramtool.commands.diff.settled import SURE_NBYTES, Settled, may_be_cast
+from paramtool.engine.compare.axes import AxesWay, along, are_same, backwards, corners, ends, may_be, ways
 from paramtool.engine.compare.cast_verdicts import CastPair, narrow
-from paramtool.engine.compare.sides import WindowPair
+from paramtool.engine.compare.sides import WindowPair, is_constant
 from paramtool.engine.read.source import Source
 from paramtool.grouping import grouped
 from paramtool.model.diff import CHANGED, LAYOUT, ROUNDED
 from paramtool.model.dtype import DType
+from paramtool.model.tiling import unread
 from paramtool.model.view import View, Views
+from paramtool.passes.diff.names import biases_of
 
 Token = bytes | tuple[bytes, ...]
 MAX_TRIED = 64
@@ -196,3 +200,115 @@ def _is_sure(view: View) -> bool:
 def _long(view: View) -> list[int]:
     """The lengths of the axes longer than 1, sorted."""
     return sorted(size for size in view.shape if size > 1)
+
+
+# --- Biases beside kernels whose axes moved: along some of these axes, and moved as they are --------------------------
+#
+# query/kernel [32, 4, 8] = query.weight [32, 32]     axes (1, 2, 0), reshaped
+# query/bias [4, 8] = query.bias [32]                 axes 1 and 2 of the kernel, which are axis 0 of the weight
+
+
+def beside_axes(work: Settled) -> None:
+    """Settle the biases beside what is another tensor with its axes moved, where the same move gives every byte."""
+    for name, way in work.ways.items():
+        for old in biases_of(work.found[name].a[0], work.left_a):
+            for new in biases_of(name, work.left_b):
+                if not work.is_exchanged(old, new):
+                    _settle_beside(work, NamePair(old, new), name, way)
+
+
+def strays(work: Settled) -> None:
+    """Biases that are where they were, of kernels whose axes moved along them: together they are other weights."""
+    for name, way in work.ways.items():
+        kernel = work.found[name]
+        for old in biases_of(kernel.a[0], work.a) if kernel.is_unique else ():
+            for new in biases_of(name, work.b):
+                one = work.found.get(new)
+                if (
+                    one is None
+                    or one.a != (old,)
+                    or one.kind == CHANGED
+                    or is_constant(work.sides.b.source, work.b[new])
+                ):
+                    continue
+                every = list(along(way, work.a[old], work.b[new]))
+                if every and not any(work.proved([CastPair(by.moved, by.b)]) for by in every):
+                    how = f"does not follow the axes of {name!r}"
+                    work.found[new] = replace(one, kind=CHANGED, how=how, change=None)
+
+
+def _settle_beside(work: Settled, names: NamePair, weight: str, way: AxesWay) -> None:
+    if names.old not in work.left_a or names.new not in work.left_b:  # one of several that are called so
+        return
+    a, b = work.a[names.old], work.b[names.new]
+    if a.numel != b.numel or a.shape == b.shape or not may_be_cast(a, b):
+        return
+    for one in along(way, a, b):
+        pair = CastPair(one.moved, one.b)
+        if kind := work.proved([pair]):
+            work.use(names.old, [a])
+            how = f"{words(a.shape, b.shape, one) if one.is_moved else 'reshaped'}, as {weight!r}"
+            work.settle(kind, [names.old], names.new, how=how, change=work.lost(kind, [pair]))
+            return
+
+
+# --- Second copies: tensors of the second that only use what other tensors of it use, so that the first has none for
+# them ---
+#
+# A  weight            B  weight transposed, and the same once more
+#
+# A program adds up the two biases of a cell, or reads both of two layers.  Names that share memory in the second are
+# one
+# tensor, and those of the first as many tensors as names: that they are untied is a verdict of its own.  A map that
+# takes
+# some lines more than once and others for the first time is a map as any other.
+
+
+class TakenTwice:
+    """Which tensors take only what others have taken."""
+
+    def __init__(self, work: Settled) -> None:
+        self._work = work
+        self._tied, self._shared = (
+            {view for view, count in Counter(side.values()).items() if count > 1} for side in (work.a, work.b)
+        )
+        """Windows of the first, and of the second, that have several names."""
+        self._makers: dict[str, str] = {}
+        """{tensor of the first: the first tensor of the second that was made of it here}"""
+
+    def is_copy(self, new: str, used: Iterable[tuple[str, View]]) -> bool:
+        """Whether others have taken all that a tensor would be made of: `used` are names of the first and windows."""
+        work = self._work
+        if work.b[new] in self._shared and self._is_found(new):
+            return False
+        return all(work.a[old] not in self._tied and not unread(window, work.used.get(old, ())) for old, window in used)
+
+    def spare(self, old: str, new: str) -> str:
+        """The name by which a whole tensor of the first is taken: of several, one that has no verdict."""
+        work = self._work
+        view = work.a[old]
+        if view not in self._tied or old in work.left_a or view.numel != work.b[new].numel:
+            return old
+        return next((name for name, one in work.left_a.items() if one == view), old)
+
+    def _is_found(self, new: str) -> bool:
+        """Whether another name of the same memory has a verdict."""
+        view = self._work.b[new]
+        return any(other in self._work.found for other, one in self._work.b.items() if one == view)
+
+    def made(self, new: str, olds: Iterable[str]) -> None:
+        """Note what a tensor is made of."""
+        for old in olds:
+            self._makers.setdefault(old, new)
+
+    def note(self, new: str, olds: Iterable[str]) -> None:
+        """Say of a tensor whose elements of the first others have."""
+        names = list(olds)
+        other = next((self._makers[old] for old in names if old in self._makers), "")
+        said = f", as {other!r} is" if other else ", which others are made of"
+        self._work.twins["b", new] = f"made of {' and '.join(map(repr, names[:2]))} of A{said}"
+
+
+def by_own_names(work: Settled, names: Iterable[str]) -> list[str]:
+    """Tensors of the second, those first whose names the first has: what is taken twice is theirs."""
+    return sorted(names, key=lambda name: name not in work.a)

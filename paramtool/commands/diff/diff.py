@@ -29,8 +29,7 @@ from paramtool.commands.diff.ties import ties
 from paramtool.commands.diff.unread import unread
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Advance, Path, Progress, silent
-from paramtool.commands.sections import section_of
-from paramtool.commands.training_state import training_state
+from paramtool.commands.sections import section_of, training_state
 from paramtool.dialects import NAMES as DIALECTS
 from paramtool.engine.compare.cast_verdicts import ROUNDING, CastPair
 from paramtool.engine.compare.sides import Sides, WindowPair

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from paramtool.commands.diff.axes import by_axes
-from paramtool.commands.diff.axes_beside import beside_axes
+from paramtool.commands.diff.axes import TakenTwice, beside_axes, by_axes, by_own_names
 from paramtool.commands.diff.copies import give_copies, takes_given
 from paramtool.commands.diff.found import (
     FoundMap,
@@ -25,7 +24,6 @@ from paramtool.commands.diff.found import (
 from paramtool.commands.diff.made import MadeByTables
 from paramtool.commands.diff.runs import RunSearch, as_rows
 from paramtool.commands.diff.settled import Settled
-from paramtool.commands.diff.taken_twice import TakenTwice, by_own_names
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.line_hashes import Hashed
 from paramtool.engine.compare.line_proof import is_proved

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from paramtool.commands.diff import axes_beside, explained
+from paramtool.commands.diff import axes, explained
 from paramtool.commands.diff.beside import NamedRun, beside, runs_of
 from paramtool.commands.diff.networks import of_networks
 from paramtool.commands.diff.parts import PartSearch
@@ -195,7 +195,7 @@ class MadeByTables:
     def strays(self) -> None:
         """Biases that are where they were, of matrices whose rows or axes moved: together they are other weights."""
         state = self.state
-        axes_beside.strays(state)
+        axes.strays(state)
         for name, runs in state.maps.items():
             stem = name.removesuffix(".weight")
             for bias in (f"{stem}.bias", f"{stem}_bias"):

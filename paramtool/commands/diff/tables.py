@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from paramtool.commands._parts_source import config_beside
 from paramtool.commands.diff.beside import runs_of
 from paramtool.commands.diff.words import words
+from paramtool.commands.rearrangement import config_beside
 from paramtool.engine.compare.runs import LineRun, Runs
 from paramtool.errors import FormatError, LayoutError, UnknownSizesError, UsageError
 from paramtool.model.checkpoint import Checkpoint
@@ -75,7 +75,7 @@ def facts_of(checkpoint: Checkpoint) -> FactsOf | None:
 def _readings(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]:
     """(dialect, what the tensors of a file hold as pieces of the hub's tensors), for each dialect that it can be of."""
     from paramtool import dialects
-    from paramtool.commands._parts_source import dialects_of, parts_source
+    from paramtool.commands.rearrangement import dialects_of, parts_source
     from paramtool.parts.config_facts import KnownModel
     from paramtool.passes.parts import following
     from paramtool.passes.parts.dialect_change import views_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paramtool.commands._differences import following
-from paramtool.commands._parts_source import config_beside
 from paramtool.commands._value_facts import of_config
 from paramtool.commands.output.destination import Destination
 from paramtool.commands.output.options import ObjectOptions
@@ -13,6 +12,7 @@ from paramtool.commands.output.sidecar_checks import link_warnings
 from paramtool.commands.output.writer import Fitted, Keeping, Writer
 from paramtool.commands.output.writers import writer_for
 from paramtool.commands.progress import Path
+from paramtool.commands.rearrangement import config_beside
 from paramtool.errors import UnsafeError, leading, listed, some
 from paramtool.formats.policy import format_unknown
 from paramtool.formats.safetensors import write as safetensors

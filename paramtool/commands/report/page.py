@@ -359,7 +359,7 @@ def _words(group: SeenGroup) -> str:
 
 def _joints(found: Inspection, group: SeenGroup) -> list[Joint]:
     """The fused weights of the first module; none where a fact is missing."""
-    from paramtool.commands._parts_source import config_beside, shapes_of
+    from paramtool.commands.rearrangement import config_beside, shapes_of
     from paramtool.commands.unfuse_seen import unfused
     from paramtool.parts.config_facts import KnownModel
     from paramtool.parts.facts import NONE

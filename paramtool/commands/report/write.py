@@ -10,9 +10,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from paramtool.commands import inspect as inspect_command
-from paramtool.commands.earlier_output import PAGE
+from paramtool.commands.earlier_output import PAGE, inputs_of
 from paramtool.commands.inspect import Inspection
-from paramtool.commands.model_files import inputs_of
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.report import compared
 from paramtool.commands.report import page as page_of
