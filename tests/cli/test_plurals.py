@@ -151,7 +151,7 @@ ALWAYS_SEVERAL = {
     "formats/mxnet/ndarray.py: {ndim} axes",
     "guessing/cells.py: {gates} blocks",
     "guessing/names.py: {specs} networks",
-    "layouts/lengths.py: {first + (layers - 1) * further} elements",  # of a network: 2 at the least
+    "layouts/networks.py: {first + (layers - 1) * further} elements",  # of a network: 2 at the least
     "layouts/networks.py: {len(distinct)} networks",
     "layouts/proof.py: {count} tensors",
     "passes/rnn/rewrite.py: {one.spec.layers} cells",

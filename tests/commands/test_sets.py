@@ -354,7 +354,7 @@ def test_nothing_to_deduplicate(tmp_path: Path) -> None:
     put(tmp_path, "shared.pt", {"a": w, "b": w})
     put(tmp_path, "unused.pt", {"a": w[:10]})
     put(tmp_path, "equal.pt", {"a": torch.arange(9000.0), "b": torch.arange(9000.0)})
-    said = {name: "nothing to gain: no two names share bytes" in quick("dedup", f"{name}.pt", cwd=tmp_path).out
+    said = {name: ": no two names share bytes" in quick("dedup", f"{name}.pt", cwd=tmp_path).out
             for name in ("plain", "shared", "unused", "equal")}  # fmt: skip
     assert said == {"plain": True, "shared": False, "unused": False, "equal": False}
 
