@@ -86,14 +86,11 @@ def judged(
     Names are judged as of any variant.  Where a model has code of its own, that code says what is missing or left over,
     and only tensors that it leaves as they are are judged; where it does not show, nothing but ties is.
     """
-    part = held.part
-    if not asked.own:
-        return judge(wanted, part, whole)
-    parts = held.inside()
-    part = replace(part, entries=omit(part.entries, parts))
-    verdict, questions = judge(wanted, part, whole)
+    parts = held.inside() if asked.own else ()
+    verdict, questions = judge(wanted, replace(held.part, entries=omit(held.part.entries, parts)), whole)
     if asked.answer is None:
-        return replace(verdict, shapes=(), types=()), questions
+        verdict = replace(verdict, unused=(*verdict.unused, *sorted(held.objects)))
+        return (replace(verdict, shapes=(), types=()) if asked.own else verdict), questions
     plain = {name: one for name, one in wanted.items() if one.view is not None}
     fit, questions = judge(plain, asked.seen, whole)
     filled = {one.name for one in fit.filled} | asked.seen.entries.keys()

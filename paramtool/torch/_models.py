@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from shlex import quote
 
 import torch
@@ -142,8 +141,6 @@ def load_model(
         new = renewed(tensors, asked.types(), assign, device, dtype)
         wanted = wanted_by(described({**tensors, **new}))
         verdict, questions = judged(wanted, held, whole, asked)
-        if not asked.own or asked.is_unknown:
-            verdict = replace(verdict, unused=(*verdict.unused, *sorted(held.objects)))
         if pinned is not None and not pinned.content_only:
             tied: dict[object, str] = {}
             lines = []

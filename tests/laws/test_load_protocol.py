@@ -243,6 +243,13 @@ def test_trying_reaches_nothing_of_the_model(tmp_path: Path) -> None:
     assert everything(mine) == everything(theirs)
 
 
+@pytest.mark.parametrize("make", [lambda: nn.Linear(2, 2), lambda: nn.BatchNorm1d(2)], ids=["plain", "own code"])
+def test_variants_names_objects_that_are_left_over(make: Maker, tmp_path: Path) -> None:
+    torch.save({**seeded(make, 0).state_dict(), "epoch": 3}, path := tmp_path / "m.pt")
+    (variant,) = paramtool.torch.variants([seeded(make, 1)], path)
+    assert variant.unused == paramtool.torch.load_model(seeded(make, 1), path, False).unexpected == ("epoch",)
+
+
 @EVERY
 @pytest.mark.parametrize("strict", [False, True])
 def test_under_a_prefix(make: Maker, strict: bool, tmp_path: Path) -> None:
