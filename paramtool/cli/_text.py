@@ -91,15 +91,11 @@ def came_along(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The row that says which other files of a folder came along, if any did."""
     if names:
         yield ("with", plural(len(names), "other file"), leading(names, MANY))
-        yield from _like_weights(names)
+        # The row for files that came along under names of weights: they are no smaller than they were.
+        from paramtool.commands.output.sidecar_checks import other_weights
 
-
-def _like_weights(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The row for files that came along under names of weights: they are no smaller than they were."""
-    from paramtool.commands.output.sidecar_checks import other_weights
-
-    if found := other_weights(names):
-        yield ("as before", plural(len(found), "file"), leading(found, MANY), "may be weights; not read")
+        if found := other_weights(names):
+            yield ("as before", plural(len(found), "file"), leading(found, MANY), "may be weights; not read")
 
 
 FILE = Path()

@@ -143,7 +143,22 @@ def _rows(found: Deduped) -> _render.Rows:
     yield from physical(found.nbytes_after, found.cloned_nbytes)
     yield ("names", stored, read_back, f"{found.seconds:.1f} s")
     for owner, members in groups[: most(MANY)]:
-        yield from _group(owner, members, found)
+        # What is stored, and a row for each other name of it: the same memory, or equal bytes that part on load.
+        sets = {member.alias_set for member in members}
+        own = next((one.alias_set for one in members if one.name == owner), "") or next(
+            (one.alias_set for one in members if one.evidence != "content"), members[0].alias_set
+        )
+        is_span = owner in found.graph.anonymous
+        what = f"{plural(len(members), 'window')} on one span" if is_span else named(owner)
+        yield ("shared" if len(sets) == 1 else "equal", what, size(found.graph.owners[owner].nbytes))
+        others = [member for member in members if member.name != owner]
+        constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
+        for one in others[: most(MANY)]:
+            relation = "" if (way := found.graph.relation(one)) == "same" else f", {way}"
+            kind = ", constant" if one.name in constants else ""
+            how = "same memory" if one.alias_set == own else f"equal bytes{kind}, stored once, separate on load"
+            yield ("", f"  {named(one.name)}", f"{how}{relation}")
+        yield from _render.rest("", others, MANY, "name")
     yield from _render.rest("shared", groups, MANY, "group")
     yield from _derived(found)
     roles = {name: entry.role for name, entry in found.checkpoint.entries.items()}
@@ -221,25 +236,6 @@ def _derived(found: Deduped) -> _render.Rows:
         saved = sum(found.graph.names[match.name].window.nbytes for match in casts)
         yield ("cast", leading([f"{match.name} (of {match.owner})" for match in casts], 4),
                f"a cast of another tensor: --derive-casts saves {size(saved)}")  # fmt: skip
-
-
-def _group(owner: str, members: tuple[Alias, ...], found: Deduped) -> _render.Rows:
-    """What is stored, and a row for each other name of it: the same memory, or equal bytes that part on load."""
-    sets = {member.alias_set for member in members}
-    own = next((one.alias_set for one in members if one.name == owner), "") or next(
-        (one.alias_set for one in members if one.evidence != "content"), members[0].alias_set
-    )
-    is_span = owner in found.graph.anonymous
-    what = f"{plural(len(members), 'window')} on one span" if is_span else named(owner)
-    yield ("shared" if len(sets) == 1 else "equal", what, size(found.graph.owners[owner].nbytes))
-    others = [member for member in members if member.name != owner]
-    constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
-    for one in others[: most(MANY)]:
-        relation = "" if (way := found.graph.relation(one)) == "same" else f", {way}"
-        kind = ", constant" if one.name in constants else ""
-        how = "same memory" if one.alias_set == own else f"equal bytes{kind}, stored once, separate on load"
-        yield ("", f"  {named(one.name)}", f"{how}{relation}")
-    yield from _render.rest("", others, MANY, "name")
 
 
 # --- `paramtool dedup` of several inputs: a folder for each, with what they have in common once -----------------------

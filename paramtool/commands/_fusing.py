@@ -208,7 +208,15 @@ def _check(joints: Sequence[Joint], source: PartsSource, options: RelayoutOption
     plain = [one for one in joints if one.stored.name.rpartition(".")[0] not in packed]
     shapes = {part.name: part.shape for joint in plain for part in joint.apart}
     if found := widths.contradictions(shapes, source.config):
-        _refuse_plain(plain, source)
+        # LayoutError if a tensor that is to be taken apart is, by the config, the only matrix before an MLP's output.
+        for joint in plain:
+            name, shape = joint.stored.name, joint.stored.shape
+            if name in source.shapes and widths.is_ungated(name, shape, source.config):
+                raise LayoutError(
+                    f"{name!r} has shape {list(shape)}, which is that of an MLP without a gate by config.json: it "
+                    "holds no gate and up",
+                    hint="nothing is to be taken apart in it; --at chooses other modules",
+                )
         inside = {part.name: joint.stored for joint in plain for part in joint.apart}
         there = {part.name: part for joint in plain for part in joint.apart if part.name in source.shapes}
         widths.refuse(found, {**inside, **there})
@@ -234,18 +242,6 @@ def _refuse_mixed(source: PartsSource) -> None:
         )
 
 
-def _refuse_plain(joints: Iterable[Joint], source: PartsSource) -> None:
-    """LayoutError if a tensor that is to be taken apart is, by the config, the only matrix before an MLP's output."""
-    for joint in joints:
-        name, shape = joint.stored.name, joint.stored.shape
-        if name in source.shapes and widths.is_ungated(name, shape, source.config):
-            raise LayoutError(
-                f"{name!r} has shape {list(shape)}, which is that of an MLP without a gate by config.json: it holds no "
-                "gate and up",
-                hint="nothing is to be taken apart in it; --at chooses other modules",
-            )
-
-
 def _of_known(source: PartsSource, options: RelayoutOptions) -> _TakenApart:
     """Fused tensors whose layouts are those of their families, or of names that one class alone has."""
     from paramtool.commands import unfuse_seen
@@ -264,20 +260,7 @@ def _of_layout(source: PartsSource, options: RelayoutOptions) -> _TakenApart:
     groups = find.fused(source.shapes, layout, options.at, source.where)
     known = KnownParts(source.shapes, model.sizes, _names(options, layout), model.packing)
     joints = list(fuse.unfused(groups, layout, known))
-    _refuse_recorded_otherwise(source, layout, joints)
-    others = list(_otherwise(source.checkpoint, layout, joints))
-    if others and not options.at:
-        raise LayoutError(
-            listed(f"is not in layout {layout.name}:", others),
-            hint=f"without --layout it is taken apart by what is known; --at MODULE takes it apart as {layout.name} "
-            "whatever is known of it",
-        )
-    warnings = tuple(f"{one}; taken apart as {layout.name}, because --at chooses it" for one in others)
-    return _TakenApart(joints, layout.name, model, warnings=warnings)
-
-
-def _refuse_recorded_otherwise(source: PartsSource, layout: PartLayout, joints: Iterable[Joint]) -> None:
-    """LayoutError if the file's own record says that a tensor is in another layout: no flag makes that untrue."""
+    # LayoutError if the file's own record says that a tensor is in another layout: no flag makes that untrue.
     recorded = {one.tensor: one.layout for one in source.record.fused}
     lines = [
         f"{name!r}: its record says layout {recorded[name]}"
@@ -288,6 +271,15 @@ def _refuse_recorded_otherwise(source: PartsSource, layout: PartLayout, joints: 
         raise LayoutError(
             listed(f"is not in layout {layout.name}:", lines), hint="without --layout the record takes it apart"
         )
+    others = list(_otherwise(source.checkpoint, layout, joints))
+    if others and not options.at:
+        raise LayoutError(
+            listed(f"is not in layout {layout.name}:", others),
+            hint=f"without --layout it is taken apart by what is known; --at MODULE takes it apart as {layout.name} "
+            "whatever is known of it",
+        )
+    warnings = tuple(f"{one}; taken apart as {layout.name}, because --at chooses it" for one in others)
+    return _TakenApart(joints, layout.name, model, warnings=warnings)
 
 
 def _otherwise(checkpoint: Checkpoint, layout: PartLayout, joints: Iterable[Joint]) -> Iterator[str]:

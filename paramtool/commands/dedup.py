@@ -364,7 +364,11 @@ def _warnings(
     yield from lost_warnings(fitted, where.path)
     yield from found.checkpoint.said()
     yield from allowed
-    yield from _keep_warnings(found.joined, options.keep)
+    # A pattern that chose nothing is most often misspelt.
+    keep = options.keep
+    names = (member.name for _, members in found.joined.groups() for member in members)
+    if keep not in ("first", "last") and not any(fnmatchcase(name, keep) for name in names):
+        yield f"--keep {keep!r} matches no name that shares its bytes with another; the first names own them"
     yield from name_warnings(where, found.checkpoint)
     yield from flat_pair_warnings(fitted.plan, where.writer)
     if where.is_folder and where.writer.folder is None:
@@ -403,10 +407,3 @@ def _joined(
     graph = join(graph, [*(found.names for found in content.equal), *more], options.keep)
     graph = settle(graph, content, options.derive_casts, options.fold_constants)
     return owned(graph, lambda names: alias.choose([n for n in names if n in firsts] or names, options.keep))
-
-
-def _keep_warnings(graph: AliasGraph, keep: str) -> Iterator[str]:
-    """A pattern that chose nothing is most often misspelt."""
-    names = (member.name for _, members in graph.groups() for member in members)
-    if keep not in ("first", "last") and not any(fnmatchcase(name, keep) for name in names):
-        yield f"--keep {keep!r} matches no name that shares its bytes with another; the first names own them"

@@ -141,7 +141,15 @@ def _family(paths: Sequence[Path], output: Path, options: DedupOptions, began: f
     """What `dedup_family` writes."""
     refuse_string("paths", paths)
     target = os.path.normpath(output) if (output := os.fspath(output)) else ""
-    _check_request(paths, target, options)
+    if len(paths) < 2:
+        raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")
+    if not target:
+        raise UsageError("the name of the output is empty", hint="-o DIR")
+    check_name(target, True)
+    if not options.equal:
+        raise UsageError("without comparing bytes (--no-equal) checkpoints have nothing in common")
+    if options.derive_casts or options.fold_constants:
+        raise UsageError("what is derived has no name in the folders of a family", hint="dedup each checkpoint alone")
     names = _folders([os.fspath(path) for path in paths])
     pairs = zip(paths, names, strict=True)
     inputs = _agreed([_described(*pair, options, progress) for pair in pairs], options.keep)
@@ -205,18 +213,6 @@ def _warnings(work: ManyWork, target: str, options: DedupOptions, fits: Sequence
         yield from (f"{one.path}: {text}" for text in told)
     for one, plan in zip(work.inputs, work.plans, strict=True):
         yield from unseen_warnings(plan, os.path.join(target, one.folder))
-
-
-def _check_request(paths: Sequence[Path], target: str, options: DedupOptions) -> None:
-    if len(paths) < 2:
-        raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")
-    if not target:
-        raise UsageError("the name of the output is empty", hint="-o DIR")
-    check_name(target, True)
-    if not options.equal:
-        raise UsageError("without comparing bytes (--no-equal) checkpoints have nothing in common")
-    if options.derive_casts or options.fold_constants:
-        raise UsageError("what is derived has no name in the folders of a family", hint="dedup each checkpoint alone")
 
 
 def _derived_warnings(where: str, taken: Checkpoint) -> Iterator[str]:

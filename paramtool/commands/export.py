@@ -488,9 +488,29 @@ def wanted_names(
     if like is None and options.like_only is not None:
         raise UsageError("--like-only is a section of --like OTHER_CKPT, which is not given")
     if like is not None:
-        return _wanted_like(like, options)
+        # The names of another checkpoint.
+        other = formats.read(like, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
+        section, shapes = _names_like(other, options.like_only)
+        if not shapes:
+            raise UsageError(f"{other.path}: holds no tensor, so it names none to export; expected a checkpoint")
+        return ExportRequest(
+            [NamedShapes(shapes, with_firsts(options.ties))],
+            [file.path for file in other.files],
+            section=section,
+            advice="; --like-only SECTION takes the names of one section" if other.sections and section is None else "",
+        )
     if names is None and not all_names and given() not in ("", NONE):
-        return _wanted_by_config(path, options)
+        # The names of the model of the config that was given.
+        if options.ties:
+            raise UsageError(
+                "--ties are those of the config's model where --config says the names",
+                hint="leave out --ties",
+            )
+        model = model_of(hf_config.beside(os.fspath(path)))
+        brings = settings_of(given()) if is_folder(given()) else {}
+        brings |= {NAME: model.config}  # a folder gets the config that its names are of
+        lists = [model.own, *([model.saved] if model.saved else [])]
+        return ExportRequest(lists, [model.config], brings, is_model=options.only is not None)
     if all_names or (names is None and options.only is None):
         return ExportRequest()
     if names is None:
@@ -500,34 +520,6 @@ def wanted_names(
         reads = [] if file == STANDARD_INPUT else [file]
         return ExportRequest([NamedShapes(_shapes(read_names(file)), with_firsts(options.ties))], reads)
     return ExportRequest([NamedShapes(_shapes(names), with_firsts(options.ties))])
-
-
-def _wanted_by_config(path: Path, options: ExportOptions) -> ExportRequest:
-    """The names of the model of the config that was given."""
-    if options.ties:
-        raise UsageError(
-            "--ties are those of the config's model where --config says the names",
-            hint="leave out --ties",
-        )
-    model = model_of(hf_config.beside(os.fspath(path)))
-    brings = settings_of(given()) if is_folder(given()) else {}
-    brings |= {NAME: model.config}  # a folder gets the config that its names are of
-    lists = [model.own, *([model.saved] if model.saved else [])]
-    return ExportRequest(lists, [model.config], brings, is_model=options.only is not None)
-
-
-def _wanted_like(like: Path, options: ExportOptions) -> ExportRequest:
-    """The names of another checkpoint."""
-    other = formats.read(like, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
-    section, shapes = _names_like(other, options.like_only)
-    if not shapes:
-        raise UsageError(f"{other.path}: holds no tensor, so it names none to export; expected a checkpoint")
-    return ExportRequest(
-        [NamedShapes(shapes, with_firsts(options.ties))],
-        [file.path for file in other.files],
-        section=section,
-        advice="; --like-only SECTION takes the names of one section" if other.sections and section is None else "",
-    )
 
 
 def _shapes(names: Collection[str]) -> Shapes:

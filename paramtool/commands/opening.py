@@ -105,7 +105,17 @@ def _renamed(found: Mapping[str, Sequence[Weights]]) -> Iterator[str]:
 def opened_each(folder: Path, progress: Progress, allowing: Allowing) -> dict[str, list[Weights]]:
     """Every set of weights of a folder and of those inside; what only looked like a copy is a set of its own."""
     found = formats.opened_each(folder, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
-    return _settled(found, progress)
+    # The sets of each folder, with what only looked like a copy as a set of its own.
+    settled = {}
+    for place, sets in found.items():
+        mine: list[Weights] = []
+        for one in sets:
+            others = [copy for copy, _ in _different(one, progress)]
+            kept = tuple(copy for copy in one.copies if copy not in others)
+            mine.append(replace(one, copies=kept))
+            mine += (Weights(copy.path, copy.checkpoint, of_file(copy.path)) for copy in others)
+        settled[place] = weight_sets.with_names(mine)
+    return settled
 
 
 def _different(found: Weights, progress: Progress, known: Hashes | None = None) -> list[tuple[WeightsCopy, str]]:
@@ -231,17 +241,3 @@ def _formed(
             raise UsageError(f"{where.path}: two sets of weights of one folder would be {file!r}; convert one of them")
         found.append(where)
     return found
-
-
-def _settled(found: dict[str, list[Weights]], progress: Progress) -> dict[str, list[Weights]]:
-    """The sets of each folder, with what only looked like a copy as a set of its own."""
-    settled = {}
-    for place, sets in found.items():
-        mine: list[Weights] = []
-        for one in sets:
-            others = [copy for copy, _ in _different(one, progress)]
-            kept = tuple(copy for copy in one.copies if copy not in others)
-            mine.append(replace(one, copies=kept))
-            mine += (Weights(copy.path, copy.checkpoint, of_file(copy.path)) for copy in others)
-        settled[place] = weight_sets.with_names(mine)
-    return settled

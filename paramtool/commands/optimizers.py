@@ -267,7 +267,22 @@ def _built(config: str, *state: int) -> ClassParameters | None:
 
 def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int, list[str]]:
     """{the position of an optimizer: the names of its entries}; UsageError where a list belongs to none of them."""
-    lists = _lists(path)
+    # {what is in the brackets before them, or nothing: names}, without comments.
+    lists: dict[str, list[str]] = {}
+    at = ""
+    for line in lines_of(path):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        if header := _HEADER.fullmatch(text):
+            at = header[1]
+            if at in lists:
+                raise UsageError(f"{path}: has two lists for [{at}]")
+            lists[at] = []
+        else:
+            lists.setdefault(at, []).append(text)
+    if not any(lists.values()):
+        raise UsageError(f"{path}: holds no name", hint="one name a line, in the order of the optimizer's entries")
     places = {
         (":".join(part for part in (file, state.at) if part) or "optimizer"): k
         for k, (file, state) in enumerate(states)
@@ -281,26 +296,6 @@ def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int,
     if strange := [at for at in lists if at not in places]:
         raise UsageError(f"{path}: has names for [{strange[0]}]; the optimizers are {known}")
     return {places[at]: listed for at, listed in lists.items()}
-
-
-def _lists(path: str) -> dict[str, list[str]]:
-    """{what is in the brackets before them, or nothing: names}, without comments."""
-    found: dict[str, list[str]] = {}
-    at = ""
-    for line in lines_of(path):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        if header := _HEADER.fullmatch(text):
-            at = header[1]
-            if at in found:
-                raise UsageError(f"{path}: has two lists for [{at}]")
-            found[at] = []
-        else:
-            found.setdefault(at, []).append(text)
-    if not any(found.values()):
-        raise UsageError(f"{path}: holds no name", hint="one name a line, in the order of the optimizer's entries")
-    return found
 
 
 def _by_given(

@@ -150,7 +150,14 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         )
     except LayoutError as error:
         _refuse_other_source(source, options, model, error)
-        _refuse_sections(source, error)
+        # LayoutError with the flag that chooses a section, if a section's prefix is what is wrong with a name.
+        name = error.name if isinstance(error, PrefixError) else ""
+        for section in source.checkpoint.sections:
+            if section.prefix and name.startswith(section.prefix):
+                hint = (
+                    f"its names begin with that of the section {section.name}: --only {section.name} converts it alone"
+                )
+                raise LayoutError(error.message, hint) from None
         raise
     _refuse_other_model(done.change, source, model)
     _refuse_old_names(kept_names(joints, views), done.change, target)
@@ -188,15 +195,6 @@ def _refuse_other_source(source: PartsSource, options: RelayoutOptions, model: K
             f"{error.message.removeprefix(f'{source.where}: ')}",
             hint=f"--from {found[0]}, or none: the names tell" if len(found) == 1 else "--from one of these",
         ) from None
-
-
-def _refuse_sections(source: PartsSource, error: LayoutError) -> None:
-    """LayoutError with the flag that chooses a section, if a section's prefix is what is wrong with a name."""
-    name = error.name if isinstance(error, PrefixError) else ""
-    for section in source.checkpoint.sections:
-        if section.prefix and name.startswith(section.prefix):
-            hint = f"its names begin with that of the section {section.name}: --only {section.name} converts it alone"
-            raise LayoutError(error.message, hint) from None
 
 
 def _dialect_of(source: PartsSource, model: KnownModel, views: Collection[str]) -> str:

@@ -26,8 +26,18 @@ if TYPE_CHECKING:
 
 def network_warnings(found: list[Found]) -> Iterator[str]:
     """What is beside the networks, what is between them, and why their names may mean something else."""
-    yield from _ignored(found)
-    yield from _between(found)
+    # The tensors beside the networks that were said not to matter.
+    for one in found:
+        if one.ignored:
+            yield f"{_where(one)}: converted without {some(one.ignored, IGNORED)}, as --ignore says"
+    # What nobody looked for between layers that were put together.
+    for one in found:
+        if len(one.network.stacked) > 1:
+            names = ", ".join(map(repr, one.network.stacked))
+            yield (
+                f"{one.network.at!r}: computes what {names} do where each takes just what the one before gives; "
+                "an activation, a norm or a sum between them is not looked for"
+            )
     for one in found:
         if one.doubt:
             yield f"{_where(one)}: {one.doubt}"
@@ -151,24 +161,6 @@ LIKELY = 5
 def _look_closer(where: str) -> str:
     """What to do next."""
     return f"paramtool guess {quote(where)} looks at the values, too"
-
-
-def _ignored(found: list[Found]) -> Iterator[str]:
-    """The tensors beside the networks that were said not to matter."""
-    for one in found:
-        if one.ignored:
-            yield f"{_where(one)}: converted without {some(one.ignored, IGNORED)}, as --ignore says"
-
-
-def _between(found: list[Found]) -> Iterator[str]:
-    """What nobody looked for between layers that were put together."""
-    for one in found:
-        if len(one.network.stacked) > 1:
-            names = ", ".join(map(repr, one.network.stacked))
-            yield (
-                f"{one.network.at!r}: computes what {names} do where each takes just what the one before gives; "
-                "an activation, a norm or a sum between them is not looked for"
-            )
 
 
 IGNORED = 8

@@ -88,30 +88,26 @@ class RelayoutOptions(ObjectOptions):
     def __post_init__(self) -> None:
         """UsageError for what says how networks are converted, where none is."""
         ObjectOptions.__post_init__(self)
-        _check_ties(self)
+        # UsageError for choices that there are not, and for ties that change beside layouts.
+        for flag, value, known in (
+            ("--untied-state", self.untied_state, UNTIED),
+            ("--tied-state", self.tied_state, TIED),
+            ("--flatten", self.flatten, (FIRST, LAST)),
+        ):
+            if value and value not in known:
+                raise UsageError(f"{flag} {value}: expected one of {', '.join(known)}")
+        if self.tied_state and self.as_is and not self.tie:
+            raise UsageError("--tied-state says whose state is kept by --tie, and no --tie is given")
+        if self.untied_state and self.as_is and not self.untie:
+            raise UsageError("--untied-state says what --untie leaves of the state, and no --untie is given")
+        if (self.untie or self.tie) and (self.target or self.source or self.into is not None):
+            raise UsageError(
+                "--tie and --untie change which names are one tensor, and not the layout of tensors",
+                hint="convert without --to and --into first, and then the output --to another layout",
+            )
         given = [flag for name, flag in OF_NETWORKS.items() if getattr(self, name)]
         if self.as_is and given:
             raise UsageError(
                 f"{given[0]} says how networks are converted, and no layout is given to convert them to",
                 hint="--to torch writes that of PyTorch; `paramtool layouts` lists all",
             )
-
-
-def _check_ties(options: RelayoutOptions) -> None:
-    """UsageError for choices that there are not, and for ties that change beside layouts."""
-    for flag, value, known in (
-        ("--untied-state", options.untied_state, UNTIED),
-        ("--tied-state", options.tied_state, TIED),
-        ("--flatten", options.flatten, (FIRST, LAST)),
-    ):
-        if value and value not in known:
-            raise UsageError(f"{flag} {value}: expected one of {', '.join(known)}")
-    if options.tied_state and options.as_is and not options.tie:
-        raise UsageError("--tied-state says whose state is kept by --tie, and no --tie is given")
-    if options.untied_state and options.as_is and not options.untie:
-        raise UsageError("--untied-state says what --untie leaves of the state, and no --untie is given")
-    if (options.untie or options.tie) and (options.target or options.source or options.into is not None):
-        raise UsageError(
-            "--tie and --untie change which names are one tensor, and not the layout of tensors",
-            hint="convert without --to and --into first, and then the output --to another layout",
-        )

@@ -144,7 +144,19 @@ def verify(
     result = _compared(found.checkpoint, expected.checkpoint, output, against, asked=asked, progress=progress)
     result = replace(result, warnings=(*result.warnings, *dict.fromkeys((*found.told, *expected.told))))
     instead = {hf_config.NAME: os.fspath(new_config)} if new_config is not None else {}
-    return _with_files(result, found, expected, asked, allowing=allowed, instead=instead, progress=progress)
+    # A result with what the files beside one set of weights say, the state of optimizers among them.
+    if not _are_whole(result, asked):
+        return result
+    from paramtool.commands._state_again import state_files_again
+
+    state = state_files_again(result.output, found.checkpoint, result.against, expected.checkpoint, allowing=allowed)
+    result = replace(
+        result,
+        differences=(*result.differences, *state.differences),
+        warnings=(*result.warnings, *state.notes),
+    )
+    sets = {"": [found]}, {"": [expected]}
+    return _beside(result, *sets, asked, progress=progress, without=state.compared, instead=instead)
 
 
 def _filled(output: Path, against: Weights, options: RelayoutOptions) -> Verified:
@@ -245,25 +257,6 @@ def _by_other_names(
     here, there = Counter(place for place, _ in mine), Counter(place for place, _ in theirs)
     others = {place: (place, name) for place, name in theirs if here[place] == there[place] == 1}
     return {others.get(key[0], key): one for key, one in mine.items()}
-
-
-def _with_files(
-    result: Verified, found: Weights, expected: Weights, asked: _Compared, *, allowing: Allowed,
-    instead: Mapping[str, str], progress: Progress,
-) -> Verified:  # fmt: skip
-    """A result with what the files beside one set of weights say, the state of optimizers among them."""
-    if not _are_whole(result, asked):
-        return result
-    from paramtool.commands._state_again import state_files_again
-
-    state = state_files_again(result.output, found.checkpoint, result.against, expected.checkpoint, allowing=allowing)
-    result = replace(
-        result,
-        differences=(*result.differences, *state.differences),
-        warnings=(*result.warnings, *state.notes),
-    )
-    sets = {"": [found]}, {"": [expected]}
-    return _beside(result, *sets, asked, progress=progress, without=state.compared, instead=instead)
 
 
 def _are_whole(result: Verified, asked: _Compared) -> bool:

@@ -60,7 +60,13 @@ class Dialect:
         for name, shape in tensors.items():
             row, fields = self._of_dialect(name)
             found.append(whole(name, shape) if row is None else row.read(name, shape, fields, facts(name)))
-        _each_once(found)
+        # LayoutError if two tensors hold the same elements of a part.
+        holders: dict[tuple[str, Shape], str] = {}
+        for stored in found:
+            for part, start, _ in stored.boxes:
+                holder = holders.setdefault((part, start), stored.name)
+                if holder != stored.name:
+                    raise LayoutError(f"{holder!r} and {stored.name!r} both hold {part!r}")
         # LayoutError if an embedding has another number of rows than there are tokens.
         table = self.table
         templates = Templates(map(Template, table.vocabulary if vocabulary else ()))
@@ -414,16 +420,6 @@ def _refuse_companions(dialect: str, templates: Sequence[Template], names: Seque
                 f"{name!r} belongs to a tensor that {dialect} stores otherwise, and is no weight or bias of the table",
                 hint="remove the quantisation or merge the adapter first",
             )
-
-
-def _each_once(found: Iterable[Stored]) -> None:
-    """LayoutError if two tensors hold the same elements of a part."""
-    holders: dict[tuple[str, Shape], str] = {}
-    for stored in found:
-        for part, start, _ in stored.boxes:
-            holder = holders.setdefault((part, start), stored.name)
-            if holder != stored.name:
-                raise LayoutError(f"{holder!r} and {stored.name!r} both hold {part!r}")
 
 
 # --- A fused tensor of transformers 4 in another fused form, as BLOOM's `query_key_value` in vLLM --------------------

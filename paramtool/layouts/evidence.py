@@ -284,31 +284,27 @@ def _check(data: Mapping[str, Any]) -> None:
     _number(data, "findings_count")
     for part in PARTS:
         if _member(data, part) is not None:
-            _check_part(data, part)
+            for key in VERDICTS:
+                _number(data, part, "counts", key)
+            for key in _keys(_member(data, part, "unsupported"), f"{part}.unsupported"):
+                _number(data, part, "unsupported", key)
+            columns = _member(data, part, "columns")
+            for axis in _keys(columns, f"{part}.columns"):
+                if not isinstance(columns[axis], list) or not all(isinstance(value, str) for value in columns[axis]):
+                    raise ValueError(f"{part}.columns.{axis} is not a list of strings")
+            if "dtype" not in columns:
+                raise ValueError(f"{part}.columns.dtype is missing")
+            networks = _member(data, part, "networks")
+            for network in _keys(networks, f"{part}.networks"):
+                if not isinstance(networks[network], str):
+                    raise ValueError(f"{part}.networks.{network} cannot be {networks[network]!r:.80}")
+            letters = "".join(networks.values())
+            counted = [letters.count(letter) for letter in VERDICTS.values()]
+            if counted != [data[part]["counts"][key] for key in VERDICTS] or sum(counted) != len(letters):
+                raise ValueError(f"{part}.counts do not match the letters of {part}.networks")
     errors = _member(data, "ran", "errors") if data["ran"] is not None else {}
     for dtype, key in product(_keys(errors, "ran.errors"), ERRORS):
         _number(data, "ran", "errors", dtype, key)
-
-
-def _check_part(data: Mapping[str, Any], part: str) -> None:
-    for key in VERDICTS:
-        _number(data, part, "counts", key)
-    for key in _keys(_member(data, part, "unsupported"), f"{part}.unsupported"):
-        _number(data, part, "unsupported", key)
-    columns = _member(data, part, "columns")
-    for axis in _keys(columns, f"{part}.columns"):
-        if not isinstance(columns[axis], list) or not all(isinstance(value, str) for value in columns[axis]):
-            raise ValueError(f"{part}.columns.{axis} is not a list of strings")
-    if "dtype" not in columns:
-        raise ValueError(f"{part}.columns.dtype is missing")
-    networks = _member(data, part, "networks")
-    for network in _keys(networks, f"{part}.networks"):
-        if not isinstance(networks[network], str):
-            raise ValueError(f"{part}.networks.{network} cannot be {networks[network]!r:.80}")
-    letters = "".join(networks.values())
-    counted = [letters.count(letter) for letter in VERDICTS.values()]
-    if counted != [data[part]["counts"][key] for key in VERDICTS] or sum(counted) != len(letters):
-        raise ValueError(f"{part}.counts do not match the letters of {part}.networks")
 
 
 def _keys(found: object, path: str) -> list[str]:

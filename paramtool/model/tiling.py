@@ -92,11 +92,7 @@ def _compared(boxes: Sequence[_Box]) -> bool:
     views = [box.view for box in boxes]
     if len(views) <= MANY:
         return not any(overlaps(view, other) for k, view in enumerate(views) for other in views[:k])
-    return _marked_once(views)
-
-
-def _marked_once(views: Sequence[View]) -> bool:
-    """Whether no byte is in two windows, found by marking every one."""
+    # Whether no byte is in two windows, found by marking every one.
     low = min(view.byte_start for view in views)
     marks = bytearray(max(view.byte_stop for view in views) - low)
     for view in views:

@@ -85,17 +85,14 @@ def _block_pieces(
         way = ways.pop(EXPERTS)
         if not tensors or len(tensors) != sizes.of(EXPERTS):
             raise LayoutError(f"{len(tensors)} experts have {term!r}; expected experts={sizes.of(EXPERTS)}")
-        yield from _of_experts(tensors, way, list(_of_part(tensors[0], block.gates, ways, at, sizes=sizes)))
+        # The pieces of all experts, which are those of the first, further along.
+        first = list(_of_part(tensors[0], block.gates, ways, at, sizes=sizes))
+        for expert, tensor in enumerate(tensors):
+            for piece in first:
+                yield Piece(tensor.name, piece.start, piece.digits, _shifted(piece.at, way, expert))
         return
     for tensor in tensors[:1]:
         yield from _of_part(tensor, block.gates, ways, at, sizes=sizes)
-
-
-def _of_experts(tensors: Iterable[PartTensor], way: _AxisWay, first: Sequence[Piece]) -> Iterator[Piece]:
-    """The pieces of all experts, which are those of the first, further along."""
-    for expert, tensor in enumerate(tensors):
-        for piece in first:
-            yield Piece(tensor.name, piece.start, piece.digits, _shifted(piece.at, way, expert))
 
 
 def _shifted(at: tuple[int, ...], way: _AxisWay, value: int) -> tuple[int, ...]:

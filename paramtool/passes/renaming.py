@@ -115,7 +115,15 @@ def renamed(names: Iterable[str], prefix: str = "", rules: Sequence[RenamingRule
                 hint="a rule sees names without the prefix, after the rules before it",
             )
         new = [before if after is None else after for before, after in zip(new, made, strict=True)]
-    _check_distinct(kept, new)
+    first: dict[str, str] = {}
+    clashes = []
+    for before, after in zip(kept, new, strict=True):
+        if before and not after:
+            raise UsageError(f"{before!r}: its new name is empty", hint="keep a part of the name: --rename FROM=TO")
+        if first.setdefault(after, before) != before:
+            clashes.append(f"{first[after]!r} and {before!r} would both be {after!r}")
+    if clashes:
+        raise UsageError(listed(f"{plural(len(clashes), 'name')} would clash with another:", clashes))
     return dict(zip(new, kept, strict=True))
 
 
@@ -128,15 +136,3 @@ def _check_prefix(prefix: str, kept: list[str], names: list[str]) -> None:
         )
     if prefix and not prefix.endswith(".") and all(name.startswith(f"{prefix}.") for name in kept):
         raise UsageError(f"prefix {prefix!r}: leaves names that begin with a dot", hint=f"use --prefix {prefix}.")
-
-
-def _check_distinct(old: list[str], new: list[str]) -> None:
-    first: dict[str, str] = {}
-    clashes = []
-    for before, after in zip(old, new, strict=True):
-        if before and not after:
-            raise UsageError(f"{before!r}: its new name is empty", hint="keep a part of the name: --rename FROM=TO")
-        if first.setdefault(after, before) != before:
-            clashes.append(f"{first[after]!r} and {before!r} would both be {after!r}")
-    if clashes:
-        raise UsageError(listed(f"{plural(len(clashes), 'name')} would clash with another:", clashes))

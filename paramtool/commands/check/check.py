@@ -89,7 +89,12 @@ def check(
     """
     refuse_string("fail_on", fail_on)
     rules = tuple(map(parse_rule, fail_on))
-    said = _policy(config)
+    path = os.fspath(config) if config is not None else configuring.found()
+    said = configuring.read(path, is_found=config is None) if path else Policy()
+    for one in said.allowances if config is None else ():
+        if one.rule_id == BY_NAME["unsafe"].id and one.place and not one.sha256:
+            hint = "or name the configuration, if it is trusted: --config"
+            raise UsageError("an exception for an unsafe file needs its digest, sha256", hint).at(*one.place)
     damaged = None
     try:
         locked = _lock(lock, said)
@@ -128,16 +133,6 @@ def _lowered(said: Policy) -> Iterator[Finding]:
     for place in filter(None, places):
         message = "lets unsafe files pass; --config names a trusted configuration"
         yield Finding(LOWERED.name, message, id=LOWERED.id, severity=LOWERED.severity, place=place)
-
-
-def _policy(config: Path | None) -> Policy:
-    path = os.fspath(config) if config is not None else configuring.found()
-    said = configuring.read(path, is_found=config is None) if path else Policy()
-    for one in said.allowances if config is None else ():
-        if one.rule_id == BY_NAME["unsafe"].id and one.place and not one.sha256:
-            hint = "or name the configuration, if it is trusted: --config"
-            raise UsageError("an exception for an unsafe file needs its digest, sha256", hint).at(*one.place)
-    return said
 
 
 def _lock(lock: Path | None, said: Policy) -> Lock | None:

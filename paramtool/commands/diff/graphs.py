@@ -27,26 +27,7 @@ def stored_once(state: Settled) -> None:
         if _is_counter(name, found, is_told):
             state.settle_only_a(LAYOUT, name, "a counter that B's format leaves out")
     _counters_of_b(state, is_told=bool(uses_a or a.parts))
-    _equal_tensors(state, uses_a, uses_b)
-
-
-def _counters_of_b(state: Settled, is_told: bool) -> None:
-    """The same of A."""
-    found = {new: one.a[0] for new, one in state.found.items() if one.kind in LED_BACK and one.a}
-    for name in list(state.left_b):
-        if _is_counter(name, found, is_told):
-            state.settle_only_b(LAYOUT, name, "a counter that A's format leaves out")
-
-
-def _is_counter(name: str, found: Mapping[str, str], is_told: bool) -> bool:
-    """Whether a tensor is the counter of a batch norm whose statistics are found, in a file without counters."""
-    at, dot, last = name.rpartition(".")
-    other = found.get(f"{at}{dot}running_mean")
-    return last in COUNTERS and other is not None and (is_told or not other.endswith("running_mean"))
-
-
-def _equal_tensors(state: Settled, uses_a: Mapping[str, int], uses_b: Mapping[str, int]) -> None:
-    """Tensors of equal bytes, if as many nodes take the one that a graph stores."""
+    # Tensors of equal bytes, if as many nodes take the one that a graph stores.
     known = {name: one.a[0] for name, one in state.found.items() if one.kind in (SAME, RENAMED) and len(one.a) == 1}
     if state.left_a and uses_b:
         graph = {name: state.b[name] for name in known if uses_b.get(name, 0) > 1 and name in state.b}
@@ -64,6 +45,21 @@ def _equal_tensors(state: Settled, uses_a: Mapping[str, int], uses_b: Mapping[st
                 counts[other] += 1
                 how = f"A stores equal tensors once, and {plural(uses_a[other], 'node takes', 'nodes take')} it"
                 state.settle(RENAMED, [other], name, how=how)
+
+
+def _counters_of_b(state: Settled, is_told: bool) -> None:
+    """The same of A."""
+    found = {new: one.a[0] for new, one in state.found.items() if one.kind in LED_BACK and one.a}
+    for name in list(state.left_b):
+        if _is_counter(name, found, is_told):
+            state.settle_only_b(LAYOUT, name, "a counter that A's format leaves out")
+
+
+def _is_counter(name: str, found: Mapping[str, str], is_told: bool) -> bool:
+    """Whether a tensor is the counter of a batch norm whose statistics are found, in a file without counters."""
+    at, dot, last = name.rpartition(".")
+    other = found.get(f"{at}{dot}running_mean")
+    return last in COUNTERS and other is not None and (is_told or not other.endswith("running_mean"))
 
 
 def _equal(state: Settled, left: Views, graph: Views, *, is_first: bool) -> Iterator[tuple[str, str]]:

@@ -103,7 +103,17 @@ def sidecars_of(
     read = [*read]
     if any(path.endswith(RANK) for path in read):
         known |= {path: UNNAMED for path in known if path.endswith(RANK)}
-        _refuse_two_saves(folder, [path for path, why in known.items() if why == UNNAMED])
+        # FormatError for files of ranks, with content, that `.metadata` does not name: torch writes over an older
+        # save.
+        # A rank without anything to save writes an empty file.
+        paths = [path for path, why in known.items() if why == UNNAMED]
+        names = sorted(os.path.basename(path) for path in paths if os.path.getsize(path))
+        if names:
+            raise FormatError(
+                f"{folder}: {plural(len(names), 'file')} of another save: .metadata names no tensor in "
+                f"{some(names, MAX_NAMED)}; expected the files of one save",
+                hint="move them out of the folder, if the save that .metadata describes is the one that is wanted",
+            )
     found = _FolderFiles(folder, read, output, known)
     waiting = [""]
     while waiting:
@@ -170,20 +180,6 @@ def of_place(folder: str, place: str, sets: Sets, output: str) -> Sidecars:
         others=[path for one in mine for path in one.others],
         more=[path for one in mine for path in one.more],
     )
-
-
-def _refuse_two_saves(folder: str, paths: Iterable[str]) -> None:
-    """FormatError for files of ranks, with content, that `.metadata` does not name: torch writes over an older save.
-
-    A rank without anything to save writes an empty file.
-    """
-    names = sorted(os.path.basename(path) for path in paths if os.path.getsize(path))
-    if names:
-        raise FormatError(
-            f"{folder}: {plural(len(names), 'file')} of another save: .metadata names no tensor in "
-            f"{some(names, MAX_NAMED)}; expected the files of one save",
-            hint="move them out of the folder, if the save that .metadata describes is the one that is wanted",
-        )
 
 
 class _FolderFiles:

@@ -37,24 +37,21 @@ def transposes(
     """
     for group in groups:
         for some in split(group, lambda named: _invariant(pool.source, named[1])):
-            yield from _among(pool, some, done, advance)
-
-
-def _among(pool: Pool, some: Sequence[Named], done: Collection[str], advance: Advance) -> Iterator[Match]:
-    """The transposes among windows whose elements of equal indices agree; each is matched to the first that fits."""
-    stay = [(name, view) for name, view in some if name in done]
-    for name, view in some:
-        if name in done:
-            continue
-        pairs = [(owner, order) for owner in stay for order in _orders(pool.source, owner[1], view)]
-        same = (pair for pair in pairs if _is_transpose(pool.source, pair[0][1], view, pair[1]))
-        found = next(same, None)
-        advance(view.nbytes)
-        if found is not None:
-            owner, order = found
-            yield Match(name, owner[0], _window(owner, order), "transpose")
-        else:
-            stay.append((name, view))
+            # The transposes among windows whose elements of equal indices agree; each is matched to the first that
+            # fits.
+            stay = [(name, view) for name, view in some if name in done]
+            for name, view in some:
+                if name in done:
+                    continue
+                pairs = [(owner, order) for owner in stay for order in _orders(pool.source, owner[1], view)]
+                same = (pair for pair in pairs if _is_transpose(pool.source, pair[0][1], view, pair[1]))
+                found = next(same, None)
+                advance(view.nbytes)
+                if found is not None:
+                    owner, order = found
+                    yield Match(name, owner[0], _window(owner, order), "transpose")
+                else:
+                    stay.append((name, view))
 
 
 def _is_transpose(source: Source, a: View, b: View, order: Order) -> bool:

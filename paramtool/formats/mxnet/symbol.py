@@ -59,7 +59,15 @@ def describe(path: str, views: Views) -> tuple[tuple[Module, ...], dict[str, Lay
         named = any(RECURRENT.fullmatch(name) for name in views)
         return (), {}, ("there is no symbol file that describes its recurrent networks",) if named else ()
     try:
-        nodes = _nodes(place)
+        # The nodes of a symbol file; FormatError or ValueError if it is invalid.
+        file, source = open_source(place)
+        with file:
+            if source.nbytes > MAX_NBYTES:
+                raise ValueError(f"it has {source.nbytes} bytes; expected at most {MAX_NBYTES}")
+            found = strict_json.strict(file.read(source.nbytes).decode())
+        nodes = found.get("nodes") if isinstance(found, dict) else None
+        if not isinstance(nodes, list):
+            raise ValueError("it has no list of nodes")
         networks = [node for node in nodes if isinstance(node, dict) and node.get("op") == "RNN"]
         if len(networks) > MAX_NETWORKS:
             raise ValueError(f"it has {len(networks)} RNN nodes; expected at most {MAX_NETWORKS}")
@@ -107,19 +115,6 @@ def _parts(nodes: list[Any], views: Views) -> Iterator[tuple[str, LayerPart]]:
             if name:
                 constant = 1.0 if is_fixed and part == "scale" else None
                 yield name, LayerPart(str(node.get("name")), kind, part, axes, constant=constant)
-
-
-def _nodes(place: str) -> list[Any]:
-    """The nodes of a symbol file; FormatError or ValueError if it is invalid."""
-    file, source = open_source(place)
-    with file:
-        if source.nbytes > MAX_NBYTES:
-            raise ValueError(f"it has {source.nbytes} bytes; expected at most {MAX_NBYTES}")
-        found = strict_json.strict(file.read(source.nbytes).decode())
-    nodes = found.get("nodes") if isinstance(found, dict) else None
-    if not isinstance(nodes, list):
-        raise ValueError("it has no list of nodes")
-    return nodes
 
 
 MODES = {"lstm": ("lstm", 4, "i", ""), "gru": ("gru", 3, "r", "reset=after"),

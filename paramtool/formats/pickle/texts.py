@@ -28,27 +28,23 @@ def decoded(pieces: Iterable[bytes], form: str) -> Iterator[bytes]:
     if not form:
         yield from pieces
     elif form == "string":
-        yield from _strings(pieces)
+        left = b""
+        for piece in pieces:
+            for start in range(0, len(piece), STEP_NBYTES):
+                left += piece[start : start + STEP_NBYTES]
+                found = _STRING.match(left)
+                stop = found.end() if found else 0
+                yield left[:stop].decode("unicode_escape").encode("latin-1")
+                left = left[stop:]
+                if len(left) > 3:
+                    raise _wrong(left)
+        if left:
+            raise _wrong(left)
     else:
         decoder = codecs.getincrementaldecoder("utf-8" if form == "utf8" else "raw-unicode-escape")()
         for piece in pieces:
             yield decoder.decode(piece).encode("latin-1")
         yield decoder.decode(b"", True).encode("latin-1")
-
-
-def _strings(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    left = b""
-    for piece in pieces:
-        for start in range(0, len(piece), STEP_NBYTES):
-            left += piece[start : start + STEP_NBYTES]
-            found = _STRING.match(left)
-            stop = found.end() if found else 0
-            yield left[:stop].decode("unicode_escape").encode("latin-1")
-            left = left[stop:]
-            if len(left) > 3:
-                raise _wrong(left)
-    if left:
-        raise _wrong(left)
 
 
 def _wrong(left: bytes) -> ValueError:

@@ -11,7 +11,6 @@ not where they can map.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from paramtool.formats.record import codec as record
@@ -40,26 +39,20 @@ def with_record(checkpoint: Checkpoint, data: bytes) -> Checkpoint:
     hint = "torch.load can still read the tensors; docs/alias-record.md describes the member"
     with reading(f"{where}: its member {MEMBER!r}", hint, names_type=False):
         found = facts.document(data.decode("utf-8"))
-        links = _links(checkpoint, found.get("aliases", {}))
+        # Links of names that share a storage because that was declared.
+        # The storages decide who shares: names that only the record ties, or only the pickle, get no link.
+        document = found.get("aliases", {})
+        items = {**document.get("stored", {}), **document.get("aliases", {})}
+        storages = grouped((int(view.storage), name) for name, view in checkpoint.views().items())
+        links: dict[str, Link] = {}
+        for names in storages.values():
+            said = {name: Link(name, "storage") for name in names}
+            for name in names:
+                if (item := items.get(name)) is not None:
+                    why = str(item.get("memory_evidence", item.get("evidence", "storage")))
+                    why = BY_CONFIG if item.get(BY_CONFIG) is True else why
+                    said[name] = Link(str(item["memory"]), why, owner=str(item.get("owner", "")))
+            together = len({link.alias_set for link in said.values()}) == 1
+            if together and any(link.evidence in DECLARED for link in said.values()):
+                links |= said
     return facts.applied(checkpoint, where, found, links)
-
-
-def _links(checkpoint: Checkpoint, document: Mapping[str, Any]) -> dict[str, Link]:
-    """Links of names that share a storage because that was declared.
-
-    The storages decide who shares: names that only the record ties, or only the pickle, get no link.
-    """
-    items = {**document.get("stored", {}), **document.get("aliases", {})}
-    storages = grouped((int(view.storage), name) for name, view in checkpoint.views().items())
-    links: dict[str, Link] = {}
-    for names in storages.values():
-        said = {name: Link(name, "storage") for name in names}
-        for name in names:
-            if (item := items.get(name)) is not None:
-                why = str(item.get("memory_evidence", item.get("evidence", "storage")))
-                why = BY_CONFIG if item.get(BY_CONFIG) is True else why
-                said[name] = Link(str(item["memory"]), why, owner=str(item.get("owner", "")))
-        together = len({link.alias_set for link in said.values()}) == 1
-        if together and any(link.evidence in DECLARED for link in said.values()):
-            links |= said
-    return links

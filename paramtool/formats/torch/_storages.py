@@ -127,7 +127,17 @@ def checkpoint_of(
         unknown=merged(_unknown(storages.uses, entries)),
         notes=(*notes, *escapes),
     )
-    _check_windows(checkpoint, storages)
+    nbytes = [ref.nbytes for ref in storages.whole.values()]
+    nbytes += [len(data) for _, data in storages.inline.values()]
+    defects = []
+    for name, view in checkpoint.windows():
+        if view.byte_stop > nbytes[int(view.storage)]:
+            defects.append(
+                f"{name!r}: view needs bytes {view.byte_start}-{view.byte_stop} of storage {view.storage}, "
+                f"which has {nbytes[int(view.storage)]}; the file is truncated or its pickle is wrong"
+            )
+    if defects:
+        raise Defects(checkpoint.path, defects)
     return shared_params.with_shared(checkpoint)
 
 
@@ -152,17 +162,3 @@ def _unknown(uses: Iterable[Use], entries: Entries) -> Iterator[Unknown]:
     for use in uses:
         by = tuple(needed.pop(use.path, ()))
         yield Unknown(use.path, use.called or bool(by), use.arguments, by)
-
-
-def _check_windows(checkpoint: Checkpoint, storages: Storages) -> None:
-    nbytes = [ref.nbytes for ref in storages.whole.values()]
-    nbytes += [len(data) for _, data in storages.inline.values()]
-    defects = []
-    for name, view in checkpoint.windows():
-        if view.byte_stop > nbytes[int(view.storage)]:
-            defects.append(
-                f"{name!r}: view needs bytes {view.byte_start}-{view.byte_stop} of storage {view.storage}, "
-                f"which has {nbytes[int(view.storage)]}; the file is truncated or its pickle is wrong"
-            )
-    if defects:
-        raise Defects(checkpoint.path, defects)

@@ -22,28 +22,8 @@ from paramtool.model.storage import Backing, ByteRange, SourceFile
 
 def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
     """Describe a torch tar file."""
-    places = _tar_members(file, source.path)
-    data = Contents(file, source.nbytes)
-    storages = Storages(source)
-    refs, backings = _tar_storages(storages, data, places["storages"])
-    tensors = _tar_tensors(storages, data, places["tensors"], refs)
-    known = {**refs, **tensors}
-
-    def persistent(pid: object) -> object:
-        if isinstance(pid, tuple):
-            return pid[0]
-        if str(pid) not in known:
-            raise ValueError(f"object {pid!r:.40}, which the archive does not have")
-        return known[str(pid)]
-
-    body = load(data, places["pickle"][0], source.path, CONSTRUCTORS, persistent=persistent, known=KNOWN)
-    storages.pickle_nbytes += body.stop - places["pickle"][0]
-    storages.uses += body.uses
-    return checkpoint_of("tar", storages, [backings[key] for key in storages.whole], body.value)
-
-
-def _tar_members(file: BinaryIO, where: str) -> dict[str, tuple[int, int]]:
-    """(start, stop) in the file of the members that make up a checkpoint."""
+    # (start, stop) in the file of the members that make up a checkpoint.
+    where = source.path
     import tarfile
 
     wanted = {"pickle", "storages", "tensors"}
@@ -61,7 +41,41 @@ def _tar_members(file: BinaryIO, where: str) -> dict[str, tuple[int, int]]:
         raise FormatError(
             f"{where}: is a tar archive without `pickle`, `storages` and `tensors`; torch did not write it"
         )
-    return places
+    data = Contents(file, source.nbytes)
+    storages = Storages(source)
+    # `count`, then for each storage `(key, location, type)`, i64 elements, bytes; then the views on them.
+    reader = _TarReader(storages, data, *places["storages"], "storages")
+    refs: dict[str, StorageRef] = {}
+    backings: dict[str, Backing] = {}
+    for _ in range(reader.count()):
+        key, location, type_ = reader.row(3)
+        dtype = _tar_dtype(reader, type_)
+        (numel,) = reader.numbers("<q")
+        start = reader.position
+        reader.position = reader.skip(numel * dtype.block_bytes)
+        refs[str(key)] = storages.ref(str(key), dtype, numel, str(location))
+        backings[str(key)] = ByteRange(storages.source.path, start, reader.position)
+    views = reader.unpickle()
+    for view in views if isinstance(views, list) else ():
+        target, root, offset, _ = reader.as_row(view, 4)
+        ref = refs.get(str(root))
+        if ref is None or ref.dtype is None or type(offset) is not int or offset < 0:
+            raise FormatError(f"{storages.source.path}: storages: a view of storage {root!r:.40}, which is missing")
+        refs[str(target)] = ref._replace(byte_start=ref.byte_start + offset * ref.dtype.block_bytes)
+    tensors = _tar_tensors(storages, data, places["tensors"], refs)
+    known = {**refs, **tensors}
+
+    def persistent(pid: object) -> object:
+        if isinstance(pid, tuple):
+            return pid[0]
+        if str(pid) not in known:
+            raise ValueError(f"object {pid!r:.40}, which the archive does not have")
+        return known[str(pid)]
+
+    body = load(data, places["pickle"][0], source.path, CONSTRUCTORS, persistent=persistent, known=KNOWN)
+    storages.pickle_nbytes += body.stop - places["pickle"][0]
+    storages.uses += body.uses
+    return checkpoint_of("tar", storages, [backings[key] for key in storages.whole], body.value)
 
 
 def _refuse_other(where: str, names: list[str]) -> None:
@@ -121,31 +135,6 @@ class _TarReader:
 
 
 Places = tuple[int, int]
-
-
-def _tar_storages(
-    storages: Storages, data: Contents, place: Places
-) -> tuple[dict[str, StorageRef], dict[str, Backing]]:
-    """`count`, then for each storage `(key, location, type)`, i64 elements, bytes; then the views on them."""
-    reader = _TarReader(storages, data, *place, "storages")
-    refs: dict[str, StorageRef] = {}
-    backings: dict[str, Backing] = {}
-    for _ in range(reader.count()):
-        key, location, type_ = reader.row(3)
-        dtype = _tar_dtype(reader, type_)
-        (numel,) = reader.numbers("<q")
-        start = reader.position
-        reader.position = reader.skip(numel * dtype.block_bytes)
-        refs[str(key)] = storages.ref(str(key), dtype, numel, str(location))
-        backings[str(key)] = ByteRange(storages.source.path, start, reader.position)
-    views = reader.unpickle()
-    for view in views if isinstance(views, list) else ():
-        target, root, offset, _ = reader.as_row(view, 4)
-        ref = refs.get(str(root))
-        if ref is None or ref.dtype is None or type(offset) is not int or offset < 0:
-            raise FormatError(f"{storages.source.path}: storages: a view of storage {root!r:.40}, which is missing")
-        refs[str(target)] = ref._replace(byte_start=ref.byte_start + offset * ref.dtype.block_bytes)
-    return refs, backings
 
 
 def _tar_dtype(reader: _TarReader, type_: object) -> DType:

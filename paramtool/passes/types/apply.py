@@ -86,7 +86,15 @@ def apply(plan: Plan, entries: Entries, rules: TypeRules, packing: Packing | Non
             targets.append(target)
             continue
         dtype = wanted[moved[0]]
-        _refuse_uncast(plan, target, members, dtype)
+        # PlanError where a window has another type than what it is a window on, as reinterpreted bytes have.
+        terms = [term for copy in target.copies for _, term in copy.terms]
+        odd = [name for name in members if plan.names[name].window.dtype != target.dtype]
+        if odd or any(term.dtype != target.dtype for term in terms):
+            raise PlanError(
+                f"{plan.source}: {some(odd or members, MANY)}: other types share these bytes, so they cannot be cast "
+                f"to {dtype.name}",
+                hint="a rule --dtype NAME=DTYPE with the type that they have leaves them as they are",
+            )
         _refuse_split(plan, target, members, wanted)
         casts[target.name] = target.dtype.name
         is_scaled = not asked.scaled.keys().isdisjoint(members)
@@ -279,18 +287,6 @@ def _refuse_split(plan: Plan, target: Target, members: list[str], wanted: Mappin
             listed(f"{plan.source}: names that share memory would have different types:", lines),
             hint=f"give both one: --dtype {quote(f'{second[0]}={dtype.name}')}"
             + (f", or --keep-float32 {quote(first[0])}" if KEPT in by_type else ""),
-        )
-
-
-def _refuse_uncast(plan: Plan, target: Target, members: list[str], dtype: DType) -> None:
-    """PlanError where a window has another type than what it is a window on, as reinterpreted bytes have."""
-    terms = [term for copy in target.copies for _, term in copy.terms]
-    odd = [name for name in members if plan.names[name].window.dtype != target.dtype]
-    if odd or any(term.dtype != target.dtype for term in terms):
-        raise PlanError(
-            f"{plan.source}: {some(odd or members, MANY)}: other types share these bytes, so they cannot be cast to "
-            f"{dtype.name}",
-            hint="a rule --dtype NAME=DTYPE with the type that they have leaves them as they are",
         )
 
 
