@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from paramtool.commands import adapter_config
 from paramtool.commands.rearrangement import config_beside
 from paramtool.formats import hf_config
 from paramtool.formats.table import holds
@@ -32,6 +33,8 @@ RUNTIME |= {"bnb_4bit_compute_dtype", "use_exllama", "exllama_config", "use_cuda
 RUNTIME |= {"dataset", "tokenizer", "batch_size", "pad_token_id", "model_seqlen", "damp_percent", "true_sequential"}
 """Settings that change how a program calculates with weights, and not the weights: those that loading may replace
 (`get_loading_attributes` in transformers/utils/quantization_config.py), of bitsandbytes, kernels and calibrations."""
+FACTORS = ("lora_alpha", "r", "alpha_pattern", "rank_pattern", "use_rslora", "use_dora", "fan_in_fan_out", "peft_type")
+"""Settings of an adapter that its values depend on; those that are not said are false or empty."""
 HEADER = " (header)"
 """Behind the key of an entry, as a label."""
 MAX_WORDS = 40
@@ -116,6 +119,15 @@ def of_config(checkpoint: Checkpoint) -> dict[str, Fact]:
     return _settings(found)
 
 
+def of_adapter(checkpoint: Checkpoint) -> dict[str, Fact]:
+    """What PEFT's config beside an adapter says of how its factors are scaled and added (peft/tuners/lora/layer.py)."""
+    said = config_beside(checkpoint.path, adapter_config.NAME)
+    values = {
+        key: sorted(one.values()) if isinstance(one, dict) else one for key, one in said.items() if key in FACTORS
+    }
+    return {key: Fact(json.dumps(one), json.dumps(one)) for key, one in values.items() if one}
+
+
 def _settings(said: Mapping[str, str]) -> dict[str, Fact]:
     """What settings say of how codes are read."""
     return {at or "it": Fact(one, one) for at, one in said.items() if not {*at.split(".")} & RUNTIME}
@@ -139,8 +151,8 @@ def of_file(checkpoint: Checkpoint) -> dict[str, Facts]:
     """{a label of what an entry of the header says, or config.json: its facts}"""
     found: dict[str, Facts] = {f"{key}{HEADER}": said for key, said in of_header(checkpoint).items()}
     found |= {f"{at} (objects)": said for at, said in of_objects(checkpoint).items()}
-    if said := of_config(checkpoint):
-        found[hf_config.NAME] = said
+    for name, facts in ((hf_config.NAME, of_config(checkpoint)), (adapter_config.NAME, of_adapter(checkpoint))):
+        found |= {name: facts} if facts else {}
     return found
 
 

@@ -590,6 +590,45 @@ def test_a_scale_of_something_else(tmp_path: Path) -> None:
     assert typed is not None and typed.casts == {"a.scale": "float32", "a.logit_scale": "float32"}
 
 
+@pytest.mark.parametrize("shapes", [((64, 1), (1, 64)), ((64,), (64, 1)), ((8, 8), (64, 1))])
+def test_a_scale_of_another_shape(shapes: tuple[tuple[int, ...], tuple[int, ...]], tmp_path: Path) -> None:
+    """Of rows, of columns, of blocks: not the same weights, but for the scale of a whole tensor."""
+    codes, scale = torch.randn(64, 64).to(torch.float8_e4m3fn), torch.rand(64)
+    pair = [
+        saved(tmp_path / f"{k}.safetensors", {"m.weight": codes, "m.weight_scale": scale.reshape(shape)})
+        for k, shape in enumerate(shapes)
+    ]
+    assert not paramtool.diff(*pair).is_same and not paramtool.diff(*pair[::-1]).is_same
+    whole = [
+        saved(tmp_path / f"{k}.safetensors", {"m.weight": codes, "m.weight_scale": torch.full((1,) * k, 0.5)})
+        for k in (0, 1)
+    ]
+    assert paramtool.diff(*whole).is_same
+
+
+@pytest.mark.parametrize("other, is_same", [({"lora_alpha": 8}, False), ({"use_rslora": True}, False),
+                                            ({"use_dora": False, "lora_dropout": 0.1}, True)])  # fmt: skip
+def test_how_an_adapter_is_scaled(other: dict[str, object], is_same: bool, tmp_path: Path) -> None:
+    """PEFT multiplies the factors by what its config says; a file without a config says nothing."""
+    state = {
+        f"base_model.model.q.lora_{k}.weight": torch.rand(shape)
+        for k, shape in zip("AB", ((4, 64), (64, 4)), strict=True)
+    }
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 4, "target_modules": ["q"]}
+    for name, more in (("a", {}), ("b", other)):
+        (tmp_path / name).mkdir()
+        save_file(state, tmp_path / name / "adapter_model.safetensors")
+        (tmp_path / name / "adapter_config.json").write_text(json.dumps({**config, **more}))
+    a, b = tmp_path / "a", tmp_path / "b"
+    assert paramtool.diff(a, b).is_same == paramtool.diff(b, a).is_same == is_same
+    paramtool.lock([a], tmp_path / "lock")
+    assert (paramtool.check([b], lock=tmp_path / "lock").exit_code == 0) == is_same
+    save_file(state, tmp_path / "alone.safetensors")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "alone.safetensors").rename(tmp_path / "c" / "m.safetensors")
+    assert paramtool.diff(b, tmp_path / "c").is_same
+
+
 def test_equal_scales_follow_their_codes(tmp_path: Path) -> None:
     """Scales that all are one number are found beside the codes, in any order of new names."""
     codes = {name: torch.randn(64, 64).to(torch.float8_e4m3fn) for name in "abcd"}

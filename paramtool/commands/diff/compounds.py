@@ -21,6 +21,7 @@ from paramtool.model.diff import (
     ADDED,
     CHANGED,
     DEQUANTISED,
+    LAYOUT,
     LED_BACK,
     REMOVED,
     RENAMED,
@@ -122,6 +123,12 @@ def other_scales(a: Checkpoint, b: Checkpoint, found: Sequence[TensorDiff]) -> I
         return
     same = [one for one in found if one.kind in LED_BACK and one.kind != ROUNDED]
     there = _places([(one.a, one.b) for one in same], b), _places([(one.b, one.a) for one in same], a)
+    mine, theirs = (quantised.parts(side) - side.keys() for side in groups)
+    for one in same:
+        is_scale = len(one.a) == 1 == len(one.b) and not mine.isdisjoint(one.a) and not theirs.isdisjoint(one.b)
+        is_moved = one.kind == LAYOUT and not one.layout and one.shapes[0] != one.shapes[1]
+        if is_scale and is_moved and max(one.shapes[1] or (1,)) > 1:
+            yield replace(one, kind=UNDECIDED, how=f"{one.how}, a scale of another shape")
     for one in same:
         beside = [
             {name for codes in names for name in side.get(codes, ()) if not name.endswith(quantised.CACHES)}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import chain
 
 from paramtool.commands._differences import object_differences
+from paramtool.commands._value_facts import Facts, differences, of_adapter
 from paramtool.commands.config_ties import as_stored
 from paramtool.commands.diff import explained
 from paramtool.commands.diff.casts import casts, casts_by_name, casts_by_renames, reshaped
@@ -204,6 +205,7 @@ def diff(
         first, second, tensors, (os.fspath(a), os.fspath(b)), made=MadeFrom(work.sources, frozenset(work.copied))
     )
     renames = [(one.b[0], one.a[0]) for one in tensors if len(one.a) == 1 == len(one.b)]
+    adapters = of_adapter(first), of_adapter(second)
     versions = other_versions(first.objects, second.objects, renames)
     first, second = work.as_made
     has_keys = _says_nesting(first, second) and _says_nesting(second, first)
@@ -220,7 +222,7 @@ def diff(
         (*tied.differences, *work.untied),
         tuple(_of_sides(text) for text in objects.differences if text not in metadata),
         tuple(map(_of_sides, metadata)),
-        tuple(doubts(tensors, work.otherwise, versions)),
+        tuple(doubts(tensors, work.otherwise, versions, adapters if all(adapters) else ({}, {}))),
         (
             *map(_of_sides, objects.notes),
             *_noted(first, second),
@@ -290,12 +292,16 @@ SHOWN = 3
 """How many names a doubt shows."""
 
 
-def doubts(tensors: Sequence[TensorDiff], otherwise: Mapping[str, str], versions: Sequence[str]) -> Iterator[str]:
+def doubts(
+    tensors: Sequence[TensorDiff], otherwise: Mapping[str, str], versions: Sequence[str], adapters: tuple[Facts, Facts]
+) -> Iterator[str]:
     """Why the values of the same numbers are undecided, in sentences; `--exit-code` judges them as other weights.
 
     `otherwise` are tensors of recurrent networks with the map of a layout that does not make them, `versions` modules
-    of other versions.
+    of other versions, `adapters` what the configs of both say of factors.
     """
+    if how := differences(*adapters):
+        yield f"adapter_config.json: {how}; the factors are the same, what is added to the weights is not"
     layouts = _unlike_layouts(tensors, otherwise)
     for names, one, many, what in (
         (_moved_in_place(tensors), "tensor has its", "tensors have their",
