@@ -18,7 +18,7 @@ from paramtool.commands._differences import (
     object_differences,
     some,
 )
-from paramtool.commands._made_again import made_again
+from paramtool.commands._made_again import is_of, made_again
 from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
@@ -36,12 +36,11 @@ from paramtool.formats.judging import judging
 from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import types as types_record
 from paramtool.formats.table import holds
-from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Compound
 from paramtool.model.config import reading
-from paramtool.model.diff import ADDED, CHANGED, REMOVED, SAME_BYTES, UNDECIDED
+from paramtool.model.diff import LED_BACK, REMOVED, RENAMED, SAME, SAME_BYTES
 from paramtool.model.display import Displayed
 from paramtool.passes.module_versions import ATTRIBUTE, other_versions
 
@@ -120,7 +119,7 @@ def verify(
     file of `against`, a folder with several sets of weights, that is compared.  A name that the output's record
     declares to be another, as of `dedup --ties`, may be missing in `against`; that is a warning.  Tensors that were
     converted are made of the source again, as the output's record says; where it says too little, the steps of `diff`
-    look for them in the source, and what these do not find is a difference.
+    look for its networks in the source, and what these do not find is a difference, and so is what cannot be compared.
     Tensors that the record says were cast have to be what rounding the source gives.  `into` is the model that
     `convert` put the weights of `against` into: the weights are compared with what the same `map`, `flatten`,
     `partial`, `source` and `spec` give, and every other byte with the model's.  `new_config` is the config.json that a
@@ -299,9 +298,8 @@ def _compared(
     source, output_whole, output_name = expected, found, found.path
     again = made_again(found, source, against)
     moved, parts, weights = again.moved, again.networks, again.weights
-    found, expected, warnings = again.found, again.expected, [*moved.notes]
+    found, expected, warnings = again.found, again.expected, [*moved.notes[bool(moved.unknown) :]]
     unsure = parts.unsure | moved.unknown
-    lost = parts.read | (source.entries.keys() - moved.expected.entries.keys() if moved.unknown else frozenset())
     if more := {*by_config, *again.more}:
         warnings.append(f"{some(more)}: only in the output, as other names of its tensors")
     if asked.subset:
@@ -312,7 +310,8 @@ def _compared(
         views = output_whole.views()
         same = tuple(one for one in moved.targets if one.dtype == views[one.name].dtype or one.name in cast)
         rearranged = {target.name for target in (*same, *weights)}
-        unproved = [*_unproved(source, output_whole, lost, unsure)] if unsure else []
+        unproved = [*_unproved(source, output_whole, parts.read, parts.unsure)] if parts.unsure else []
+        unproved += [f"{some(sorted(moved.unknown))}: {moved.notes[0]}; not compared"] if moved.unknown else []
         differences = [*moved.differences, *unproved]
         with Source(found) as a, Source(expected) as b:
             mine, theirs = found.entries, expected.entries
@@ -368,18 +367,34 @@ def _compared(
 
 
 def _unproved(source: Checkpoint, output: Checkpoint, lost: Set[str], made: Set[str]) -> Iterator[str]:
-    """What of tensors that an output has in place of those of its source `diff` does not prove, a line each."""
+    """What of networks that an output has in place of those of its source `diff` does not prove, a line each.
+
+    The output says where a network is and in which layout.  It is proved where that layout makes all its tensors of
+    one network of the source, which has its name if any has, and no other network is made of that one.
+    """
     from paramtool.commands.diff.diff import Comparing
+    from paramtool.commands.diff.networks import networks_of
 
     known = output.entries.keys() - made
-    a = replace(source, entries=omit(source.entries, known))
+    a = replace(source, entries={name: one for name, one in source.entries.items() if name not in known})
     b = replace(output, entries={name: one for name, one in output.entries.items() if name in made})
+    of = {name: one.network.at for one in networks_of(a) for name in one.network.tensors.values()}
     with Sides(a, b, MEMORY_NBYTES) as sides:
-        for one in Comparing(a, b, sides, MEMORY_NBYTES).all(silent):
-            if one.kind in (CHANGED, ADDED, UNDECIDED) and one.b:
-                yield f"{some(one.b)}: no layout gives it of the source, and the record does not say how it was made"
-            elif one.kind == REMOVED and not lost.isdisjoint(one.a):
-                yield f"{some(one.a)}: is not in the output, in no layout"
+        found = Comparing(a, b, sides, MEMORY_NBYTES).all(silent)
+    sources: dict[str, set[str]] = {}
+    for module in output.modules:
+        mine = [one for one in found if any(is_of(name, module) for name in one.b)]
+        ats = {of.get(name, name) for one in mine for name in one.a}
+        sources[module.at] = ats
+        others = [at for at, theirs in sources.items() if at != module.at and theirs & ats]
+        is_led = all(one.kind in (SAME, RENAMED) or one.layout == module.layout for one in mine)
+        is_one = len(ats) == 1 and not others and (module.at in ats or module.at not in of.values())
+        if not (is_led and is_one and all(one.kind in LED_BACK for one in mine)):
+            names = some(tuple(name for one in mine for name in one.b))
+            yield f"{names}: {module.layout} makes them of no network of the source, and the record does not say how"
+    for one in found:
+        if one.kind == REMOVED and not lost.isdisjoint(one.a):
+            yield f"{some(one.a)}: is not in the output, in no layout"
 
 
 SIDES = "the output", "the source"

@@ -527,16 +527,31 @@ def test_verify_makes_again_what_an_option_of_the_command_line_gave(tmp_path: Pa
     assert any("rnn.bias_ih_l0" in text for text in paramtool.verify(out, path).differences)
 
 
-def test_verify_of_a_file_that_records_nothing_compares_as_diff_does(tmp_path: Path) -> None:
-    """ONNX has no room for a record: a file of another network is no conversion of this one."""
-    for at in ("a", "b"):
-        (tmp_path / at).mkdir()
-    paths = [save(tmp_path / at, nn.LSTM(3, 4).state_dict()) for at in ("a", "b")]
-    paramtool.convert(paths[0], tmp_path / "a.onnx", target="onnx")
-    found = paramtool.verify(tmp_path / "a.onnx", paths[0])
-    assert not found.differences and found.remade == 3
-    found = paramtool.verify(tmp_path / "a.onnx", paths[1])
-    assert found.converted == 3 and sum("no layout gives it" in text for text in found.differences) == 3
+WRONG = {
+    "another network": lambda state: {name: torch.rand_like(one) for name, one in state.items()},
+    "exchanged networks": lambda state: {
+        f"{'b' if name[0] == 'a' else 'a'}{name[1:]}": one for name, one in state.items()
+    },
+    "exchanged matrices": lambda state: (
+        state | {"a.weight_hh_l0": state["b.weight_hh_l0"], "b.weight_hh_l0": state["a.weight_hh_l0"]}
+    ),
+    "other gates": lambda state: {
+        name: torch.cat([one.chunk(4)[gate] for gate in (0, 1, 3, 2)]) for name, one in state.items()
+    },
+    "one number": lambda state: state | {"a.bias_hh_l0": state["a.bias_hh_l0"] + 1},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_verify_of_a_file_that_records_nothing_compares_as_diff_does(wrong: str, tmp_path: Path) -> None:
+    """ONNX has no room for a record: its own words say which network each is, and in which layout."""
+    state = {f"{at}.{name}": one for at in "ab" for name, one in nn.LSTM(3, 4).state_dict().items()}
+    path = save(tmp_path, state)
+    paramtool.convert(path, tmp_path / "out.onnx", target="onnx")
+    found = paramtool.verify(tmp_path / "out.onnx", path)
+    assert not found.differences and found.remade == 6
+    found = paramtool.verify(tmp_path / "out.onnx", save(tmp_path, WRONG[wrong](state)))
+    assert found.converted == 6 and any("'a.B', 'a.R', 'a.W': onnx makes" in text for text in found.differences)
 
 
 LOST = {

@@ -245,7 +245,8 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     old = f" at {json.dumps(one.source.at)}" if one.at != one.source.at and not one.source.stacked else ""
     source = f"converted from {layouts.words(one.source.layout.name, one.source.options)}{old}"
     source += f": {changes}" if changes else ""
-    unseen = [fact for fact in (*one.layout.assumed, *one.layout.required) if one.spec.has(fact)]
+    told = [fact for layout in (one.layout, one.source.layout) for fact in (*layout.assumed, *layout.required)]
+    unseen = [fact for fact in dict.fromkeys(told) if one.spec.has(fact)]
     parts = one.source.layout.name if one.source.layout.name in PARTS else ""
     shapes: Shapes = {}
     if parts:  # those that differ from those of the layout
