@@ -50,6 +50,23 @@ def test_two_names_of_some_layers_or_of_all(every: int) -> None:
     assert found(news) == set(news.values())
 
 
+@pytest.mark.parametrize("depth", [2, 3, 8])
+def test_a_layer_that_contradicts_the_others(depth: int) -> None:
+    """Names that have nothing in common: of two layers either can be the wrong one, of more the one is."""
+    words = (
+        ("input_layernorm", "attn.norm"),
+        ("post_attention_layernorm", "mlp.norm"),
+        ("mlp.up", "w3"),
+        ("mlp.gate", "w1"),
+    )
+    pairs = {f"m.{k}.{old}": f"x.{k}.{new}" for k in range(depth) for old, new in words}
+    assert exchanged([*pairs.items()], lambda one, other: True) == []
+    one, other = "m.0.input_layernorm", "m.0.post_attention_layernorm"
+    pairs[one], pairs[other] = pairs[other], pairs[one]
+    wrong = exchanged([*pairs.items()], lambda one, other: True)
+    assert len(wrong) == 2 and (depth == 2 or {*wrong} == {pairs[one], pairs[other]})
+
+
 def test_a_tensor_that_becomes_several_exchanges_nothing() -> None:
     """One name of the first stands for three of the second."""
     pairs = [(f"m.{k}.qkv", f"x.{k}.{name}") for k in range(3) for name in "qkv"]

@@ -76,7 +76,7 @@ def _alike(names: Sequence[str], is_alike: Alike) -> list[list[int]]:
 
 
 def _of_other_types(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterator[str]:
-    """The new names of layers of two types that became the other type, against most of each type.
+    """The new names of layers of two types that became the other type, against most of each type, or the first.
 
     A number at the end of a word can be that of a layer, or part of its type: `conv1` and `conv2` of each block.
 
@@ -89,23 +89,17 @@ def _of_other_types(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterat
         types: dict[str, Counter[str]] = {}
         for old, new in pairs:
             types.setdefault(type_of(old), Counter())[other_type(new)] += 1
-        usual = {mine: _most(counts) for mine, counts in types.items()}
+        usual = {mine: counts.most_common(1)[0][0] for mine, counts in types.items()}
         moved: dict[tuple[str, str], list[str]] = {}
         """{(usual type, type that they became): new names}"""
         for old, new in pairs:
             mine, theirs = usual[type_of(old)], other_type(new)
-            if mine and mine != theirs:
+            if mine != theirs:
                 moved.setdefault((mine, theirs), []).append(new)
         for (mine, theirs), names in moved.items():
             back = moved.get((theirs, mine), ())
             found |= dict.fromkeys(new for new in names if any(is_alike(new, other) for other in back))
     yield from found
-
-
-def _most(counts: Counter[str]) -> str:
-    """The most common one; "" where two are."""
-    (first, most), *others = counts.most_common(2)
-    return "" if others and others[0][1] == most else first
 
 
 def _counted(names: Sequence[str]) -> list[list[int]]:
