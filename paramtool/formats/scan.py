@@ -210,16 +210,19 @@ def _scanned(data: Buffer, depth: int, work: ScanBudget, *, zips: bool = True) -
 
 def _keras(data: Buffer, head: bytes, work: ScanBudget) -> Iterator[Unknown]:
     """The code in a configuration of Keras, which it unmarshals."""
-    if not head.lstrip().startswith(b"{"):
+    if not MARK.match(head):
         return
-    work.ended &= len(data) <= MAX_EXPANDED_NBYTES
-    if len(data) <= MAX_EXPANDED_NBYTES and LAMBDA.search(whole := data[:]):
-        from paramtool.formats.hdf5.keras_config import marshalled
+    from paramtool.formats.hdf5.keras_config import decoded, marshalled
 
-        yield from marshalled({"the configuration": whole})
+    if decoded(head).lstrip().startswith(("{", "[")):
+        work.ended &= len(data) <= MAX_EXPANDED_NBYTES
+        if len(data) <= MAX_EXPANDED_NBYTES and LAMBDA.search(whole := decoded(data[:])):
+            yield from marshalled({"the configuration": whole})
 
 
-LAMBDA = re.compile(rb"ambda|\\u006")
+MARK = re.compile(rb"[\xef\xbb\xbf\xff\xfe\0\s]*[{\[]")
+"""How JSON begins in any of its encodings."""
+LAMBDA = re.compile(r"ambda|\\u006")
 """What JSON with the word "lambda" has, however it is escaped."""
 
 

@@ -53,6 +53,22 @@ def linked() -> bytes:
     return made.getvalue()
 
 
+LAMBDA = json.dumps({"class_name": "Lambda", "config": {"name": "a", "function_type": "lambda", "function": ["4wEA"]}})
+"""A layer of Keras that holds code."""
+
+
+def keras(encoding: str) -> bytes:
+    """A `.keras` whose configuration is in an encoding that `json.loads` finds out."""
+    made, weights = io.BytesIO(), io.BytesIO()
+    with h5py.File(weights, "w") as file:
+        file["layers/dense/vars/0"] = np.ones(3)
+    with zipfile.ZipFile(made, "w") as file:
+        file.writestr("metadata.json", "{}")
+        file.writestr("config.json", LAMBDA.encode(encoding))
+        file.writestr("model.weights.h5", weights.getvalue())
+    return made.getvalue()
+
+
 def onnx(location: str) -> bytes:
     return build(graph(external(("location", location))), OPSET)
 
@@ -66,6 +82,12 @@ ESCAPES: dict[str, Files] = {
     "state from the root": {"checkpoint": b'model_checkpoint_path: "/etc/m"\n'},
 }
 """Files that lead out of their folder."""
+ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "utf-32-le")
+CODE: dict[str, Files] = {
+    **{f"keras in {encoding}": {"e.keras": keras(encoding)} for encoding in ENCODINGS},
+    **{f"configuration in {encoding}": {"config.json": LAMBDA.encode(encoding)} for encoding in ENCODINGS},
+}
+"""Files that hold code which Keras runs."""
 BESIDE: dict[str, Files] = {
     "shard": {
         "m.bin.index.json": json.dumps({"weight_map": {"a": "m-1.bin"}}).encode(), "m-1.bin": EVIL,
@@ -73,8 +95,7 @@ BESIDE: dict[str, Files] = {
     "data of ONNX": {"n.onnx": onnx("w.dat"), "w.dat": EVIL + bytes(99)},
     "data without a bundle": {"m.data-00000-of-00001": EVIL},
     "broken pickle": {"optimizer.pt": EVIL[:-1]},
-    "layer": {"keras_metadata.pb": tf.block(1, tf.block(5, json.dumps({"class_name": "Lambda", "config": {
-        "name": "a", "function_type": "lambda", "function": ["4wEA", None]}}).encode()))},
+    "layer": {"keras_metadata.pb": tf.block(1, tf.block(5, LAMBDA.encode()))},
     "text": {"README": b"text"},
     "bomb": {"a.npz": b"PK\3\4" + bytes(40)},
 }  # fmt: skip
@@ -83,7 +104,7 @@ BESIDE: dict[str, Files] = {
 
 def _kinds() -> Iterator[tuple[str, Files]]:
     """Each seed of the fuzzer as it is, and as a pickle or an archive as well: every row of the registry has one."""
-    yield from {**ESCAPES, **BESIDE}.items()
+    yield from {**ESCAPES, **CODE, **BESIDE}.items()
     for seed in seeds.every():
         if sum(map(len, seed.files.values())) > 20_000:
             continue
@@ -142,6 +163,14 @@ def test_of_any_tree(tree: list[tuple[str, str]], tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("tree")
     written(folder, tree)
     holds(folder)
+
+
+@pytest.mark.parametrize("kind", [*ESCAPES, *CODE])
+def test_what_is_unsafe_is_refused(kind: str, tmp_path: Path) -> None:
+    """The file, and so the folder above it."""
+    written(tmp_path, [("", kind)])
+    for file in (next(iter(KINDS[kind])), "."):
+        assert quick("inspect", file, cwd=tmp_path).code == 4
 
 
 @pytest.mark.parametrize("kind", ESCAPES)

@@ -22,7 +22,7 @@ from paramtool.formats import object_tree, sniff
 from paramtool.formats.files import open_source
 from paramtool.formats.hdf5 import _keras_layers, keras_rnn
 from paramtool.formats.hdf5 import datasets as hdf5
-from paramtool.formats.hdf5.keras_config import SOURCES, VERSION, KerasConfig
+from paramtool.formats.hdf5.keras_config import SOURCES, VERSION, KerasConfig, decoded
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry, Module, Unknown
@@ -113,7 +113,7 @@ def _place(file: BinaryIO, source: SourceFile) -> _LayerPlace:
     for name in (SOURCES[0], "metadata.json"):
         if name in members:
             data = zip_directory.read_member(file, members[name], where, MAX_TEXT_NBYTES)
-            texts[name] = data.decode("utf-8", "replace")
+            texts[name] = decoded(data)
     start = member.byte_start
     held = ByteRange(where, start, start + member.nbytes, member.crc32)
     read = (WEIGHTS, *(name for name, text in texts.items() if text.startswith("{")))

@@ -101,7 +101,12 @@ def _table(text: str, where: str, notes: list[str]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def marshalled(texts: Mapping[str, str | bytes]) -> Iterator[Unknown]:
+def decoded(data: bytes) -> str:
+    """JSON as `json.loads` takes bytes, and Keras gives it those: in UTF-8 with or without a mark, UTF-16 or UTF-32."""
+    return data.decode(json.detect_encoding(data), "replace")
+
+
+def marshalled(texts: Mapping[str, str]) -> Iterator[Unknown]:
     """Whose Python functions stand in a configuration as marshalled code, which Keras loads and runs.
 
     Keras 3 writes `{"class_name": "__lambda__", ...}` (serialize_keras_object, keras/src/saving/serialization_lib.py),
