@@ -89,10 +89,13 @@ def numpy_stop(head: bytes) -> int:
 
 
 def is_keras(head: bytes, nbytes: int, path: str = "") -> bool:
-    """Whether a file is HDF5, or a zip archive whose first member is one of Keras'."""
+    """Whether a file is HDF5, also behind a block of the user's, or a zip archive whose first member is one of Keras'.
+
+    HDF5 begins at byte 0, 512, 1024, 2048 and so on (HDF5 File Format Specification 3.0, III.A); JLD2 is not meant.
+    """
     if head.startswith(ZIP_STARTS[0]):
         return head[30 : 30 + int.from_bytes(head[26:28], "little")] in KERAS_MEMBERS
-    return head.startswith(HDF5_SIGNATURE)
+    return any(head.startswith(HDF5_SIGNATURE, at) for at in (0, 512, 1024, 2048)) and not is_jld2(head, nbytes)
 
 
 def is_jld2(head: bytes, nbytes: int, path: str = "") -> bool:

@@ -73,6 +73,14 @@ def onnx(location: str) -> bytes:
     return build(graph(external(("location", location))), OPSET)
 
 
+def hdf5(user_block: bytes = b"") -> bytes:
+    """HDF5 with one tensor, behind a block of the user's."""
+    made = io.BytesIO()
+    with h5py.File(made, "w", userblock_size=512 if user_block else 0) as file:
+        file["w"] = np.ones(3)
+    return user_block + made.getvalue()[len(user_block) :]
+
+
 ESCAPES: dict[str, Files] = {
     "index": {"model.safetensors.index.json": json.dumps({"weight_map": {"a": "../a.safetensors"}}).encode()},
     "index of torch": {"a.bin.index.json": json.dumps({"weight_map": {"a": "/etc/passwd"}}).encode()},
@@ -88,6 +96,13 @@ CODE: dict[str, Files] = {
     **{f"configuration in {encoding}": {"config.json": LAMBDA.encode(encoding)} for encoding in ENCODINGS},
 }
 """Files that hold code which Keras runs."""
+OF_MODEL: dict[str, Files] = {
+    "safetensors without a header": {"other.safetensors": b"\x10\0\0\0\0\0\0\0{not a header}" + archive()},
+    "HDF5 behind a pickle": {"other.h5": hdf5(EVIL)},
+    "cut HDF5": {"other.h5": hdf5()[:-999] + archive()},
+    "cut ONNX": {"other.onnx": onnx("w.bin")[:-1] + archive()},
+}
+"""Files that are of the model by what they are, wherever they lie and whether or not they can be read."""
 BESIDE: dict[str, Files] = {
     "shard": {
         "m.bin.index.json": json.dumps({"weight_map": {"a": "m-1.bin"}}).encode(), "m-1.bin": EVIL,
@@ -104,7 +119,7 @@ BESIDE: dict[str, Files] = {
 
 def _kinds() -> Iterator[tuple[str, Files]]:
     """Each seed of the fuzzer as it is, and as a pickle or an archive as well: every row of the registry has one."""
-    yield from {**ESCAPES, **CODE, **BESIDE}.items()
+    yield from {**ESCAPES, **CODE, **OF_MODEL, **BESIDE}.items()
     for seed in seeds.every():
         if sum(map(len, seed.files.values())) > 20_000:
             continue
@@ -171,6 +186,24 @@ def test_what_is_unsafe_is_refused(kind: str, tmp_path: Path) -> None:
     written(tmp_path, [("", kind)])
     for file in (next(iter(KINDS[kind])), "."):
         assert quick("inspect", file, cwd=tmp_path).code == 4
+
+
+@pytest.mark.parametrize("place", ["", "sub"])
+@pytest.mark.parametrize("kind", OF_MODEL)
+def test_what_a_file_is_decides_whether_it_is_of_the_model(kind: str, place: str, tmp_path: Path) -> None:
+    """Not where it lies, nor whether a command tried to read it: each command refuses the folder and writes nothing."""
+    written(tmp_path, [(place, kind)])
+    before = sorted(os.listdir(tmp_path))
+    for words in (
+        ("lock", ".", "-o", "-"),
+        ("dedup", ".", "-o", "out"),
+        ("dedup", ".", "--each", "-o", "out"),
+        ("verify", ".", "--against", ".", "--each"),
+        ("diff", ".", "."),
+    ):
+        ran = quick(*words, cwd=tmp_path)
+        assert ran.code == 4 and next(iter(KINDS[kind])) in ran.err, ran
+    assert sorted(os.listdir(tmp_path)) == before
 
 
 @pytest.mark.parametrize("kind", ESCAPES)

@@ -4,7 +4,8 @@
     model.safetensors -> ../../blobs/HASH                       links to files are followed, wherever they lead
     x -> /other/folder, .git, .venv, a.7z                       named, and not looked at
 
-A file that holds tensors, has a name of weights, or is read is a file of the model: if it is unsafe, the folder is.
+A file that holds tensors, is of a kind that holds nothing else, has a name of weights, or is read is a file of the
+model: if it is unsafe, the folder is.
 Others, such as scheduler.pt, are neighbours.
 """
 
@@ -29,6 +30,8 @@ from paramtool.model.checkpoint import Checkpoint, Unknown, judged_files
 
 UNLOOKED = (".git", ".hg", ".venv", "node_modules", "__pycache__")
 """Folders inside a folder that hold no files of a model."""
+ANYTHING = ("", "torch", "pickle", "npz")
+"""Kinds of files that hold any objects; one of another kind is a file of the model, also where it cannot be read."""
 MANY = 3
 """How many files a note names, and calls a warning."""
 
@@ -140,13 +143,14 @@ class FolderReading:
         asked: tuple[Unknown, ...] = ()
         kind = ""
         try:
-            if path in self._failed:
-                raise self._failed[path]
             file, source = open_source(path)
             with file:
                 head = file.read(table.HEAD_NBYTES)
             rows = (row for row in table.rows() if row.recognises(head, source.nbytes, path))
-            if (kind := next((row.name for row in rows), "")) or is_index(head, path) or means_bundle(path):
+            kind = next((row.name for row in rows), "")
+            if path in self._failed:
+                raise self._failed[path]
+            if kind or is_index(head, path) or means_bundle(path):
                 self.read(path)
                 return self._seen[path]
         except ParamtoolError as error:
@@ -159,7 +163,7 @@ class FolderReading:
             return Seen(skipped=f": {type(error).__name__}", error=error)
         scanned = scan.scan_file(path)
         skipped = None if scanned.ended else ""
-        return Seen(policy.merged((*asked, *scanned.unknown)), scanned.has_tensors or kind == "safetensors", skipped)
+        return Seen(policy.merged((*asked, *scanned.unknown)), scanned.has_tensors or kind not in ANYTHING, skipped)
 
     def _files(self, left: dict[str, Seen]) -> Iterator[str]:
         """The regular files below the folder, whatever they are called; others, and folders not entered, are `left`."""
