@@ -85,6 +85,16 @@ def squeezed(*views: View) -> tuple[View, ...]:
     )
 
 
+def _is_gapless(view: View) -> bool:
+    """Whether a window touches every element from its first to its last, as far as nested strides show it."""
+    reach = 0
+    for stride, size in sorted((stride, size) for size, stride in view.axes):
+        if stride > reach + 1:
+            return False
+        reach += (size - 1) * stride
+    return True
+
+
 def same_window(a_source: Source, a: View, b_source: Source, b: View, *, threads: int = 1) -> bool:
     """Whether two windows of one dtype and shape hold the same bytes; stops at the first piece that differs."""
     if not a.numel:
@@ -92,6 +102,11 @@ def same_window(a_source: Source, a: View, b_source: Source, b: View, *, threads
     if a.nbytes < THREADS_NBYTES or not (a_source.share([a]) and b_source.share([b])):
         threads = 1
     a, b = squeezed(a, b)
+    if a.strides == b.strides and a.byte_stop - a.byte_start < a.nbytes:  # both repeat elements in the same way
+        spans = (View(view.storage, BYTE, view.byte_start, (a.byte_stop - a.byte_start,), (1,)) for view in (a, b))
+        is_same = same_window(a_source, next(spans), b_source, next(spans), threads=threads)
+        if is_same or _is_gapless(a):
+            return is_same
     for source in (a_source, b_source):
         source.nbytes_read += a.nbytes
     if a.is_contiguous and b.is_contiguous:
