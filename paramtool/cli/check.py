@@ -23,7 +23,7 @@ from paramtool.commands.check.config import FILE as CONFIG
 from paramtool.commands.check.config import PYPROJECT
 from paramtool.commands.check.report import Checked, CheckedFile
 from paramtool.commands.rules import parse
-from paramtool.errors import MAX_LISTED, ParamtoolError, UsageError, leading, plural, printable, some
+from paramtool.errors import MAX_LISTED, OutputError, ParamtoolError, UsageError, leading, plural, printable, some
 from paramtool.formats.files import watching
 from paramtool.grouping import grouped
 from paramtool.lockfile.lock import NAME
@@ -283,7 +283,12 @@ def command(
     if isinstance(found, Checked):
         _render.warn(*found.notes)
     if output is not None and written is not None:
-        _render.warn(*write(found, written, output, force=force))
+        try:
+            _render.warn(*write(found, written, output, force=force))
+        except OutputError as error:
+            if not (isinstance(found, Checked) and found.exit_code in (70, 4)):
+                raise
+            _complain(error)  # which hides no unsafe file
     usual = "github" if is_github() else "text"
     form = usual if output is not None else form or usual
     _print(found, form)

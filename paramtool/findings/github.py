@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from paramtool.errors import plural
 from paramtool.findings.report import ORDER, CheckReport, kind, one_line
 from paramtool.model.finding import FileLine, Finding
-from paramtool.model.rule_ids import LOWERED
+from paramtool.model.rule_ids import BY_NAME, LOWERED
 from paramtool.model.severity import ERROR, NOTE, WARNING
 
 MOST = 10
@@ -26,15 +26,23 @@ COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice"}
 def lines(report: CheckReport) -> Iterator[str]:
     """The lines to print: commands, and the summary at the end.
 
-    Of each severity nine findings, and one line that counts the rest by rule.  Findings that are allowed are only
-    counted.
+    What is unsafe comes first, once for each file.  Of each severity nine other findings follow, and one line that
+    counts the rest by rule.  Findings that are allowed are only counted.
     """
     errors = [_command("error", report.place(path), "not checked", text) for path, text in report.errors.items()]
     lowered = [annotation(one) for one in report.findings if one.id == LOWERED.id]
     yield from lowered[:MOST]
+    unsafe: dict[tuple[str, str], Finding] = {}
+    for one in report.findings:
+        if one.id == BY_NAME["unsafe"].id and not one.allowed:
+            unsafe.setdefault((one.path, one.message.rpartition(" by ")[2]), one)  # of a folder, by which of its files
+    yield from map(annotation, first := list(unsafe.values()))
     for severity in ORDER:
         found = [
-            one for one in report.findings if one.severity == severity and not one.allowed and one.id != LOWERED.id
+            one
+            for one in report.findings
+            if one.severity == severity and not one.allowed and one.id != LOWERED.id
+            if not any(one is other for other in first)
         ]
         made = errors if severity == ERROR else []
         # Commands that are made already and those of findings, as many as are shown.

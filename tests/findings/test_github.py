@@ -72,6 +72,18 @@ def test_no_more_than_github_shows(errors: int, warnings: int, notes: int, unrea
         assert sum(int(one[1]) - 1 for one in more if one) == count - len(mine)
 
 
+@given(st.integers(0, 25), st.integers(0, 25), st.integers(0, 25))
+def test_every_unsafe_file_is_said_first(broken: int, unsafe: int, others: int) -> None:
+    """However many other files cannot be read, or have other findings; a file with several calls is said once."""
+    found = [Finding("size", "m", id="PT206", path="a.pt")] * others
+    for n in range(unsafe):
+        names = (f"os.system is called by '{n}.pt'", f"os.remove is called by '{n}.pt'")
+        found += [Finding("unsafe", text, id="PT301", path="folder") for text in names]
+    *lines, _ = github.lines(CheckReport(found, ["a"], {f"{n}.st": "not a file" for n in range(broken)}))
+    assert [f"os.system is called by '{n}.pt'" in line for n, line in enumerate(lines[:unsafe])] == [True] * unsafe
+    assert len(lines) - unsafe == min(10, broken + others + unsafe)
+
+
 def test_what_is_allowed_is_counted_only() -> None:
     finding = Finding("size", "too large", id="PT206", path="m.pt", allowed='"known"')
     assert [*github.lines(CheckReport([finding], ["m.pt"]))] == ["1 file, 0 findings, 1 allowed"]

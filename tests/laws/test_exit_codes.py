@@ -159,6 +159,24 @@ def test_of_any_inputs(
     holds(tmp_path_factory.mktemp("codes"), name, inputs, usage, exists)
 
 
+@pytest.mark.parametrize("words", [
+    ("-o", "mine.sarif"), ("-o", "nodir/r.sarif"), ("--lock", "nolock"), ("--lock", "mine.sarif"),
+    ("--format", "sarif"),
+])  # fmt: skip
+@pytest.mark.parametrize("make", [clean, unsafe, unsafe_and_damaged, in_a_folder])
+def test_check_says_what_is_unsafe_whatever_else_is_wrong(
+    make: Callable[[Path], None], words: tuple[str, str], tmp_path: Path
+) -> None:
+    """With its output and with its lock; the file is named, and nothing is written."""
+    make(tmp_path / "x")
+    (tmp_path / "mine.sarif").write_text("mine")
+    before = sorted(os.listdir(tmp_path))
+    found = quick("check", "x", *words, cwd=tmp_path)
+    assert (found.code == 4) == (make is not clean), found
+    assert make is clean or "PT301" in found.out, found
+    assert sorted(os.listdir(tmp_path)) == before and (tmp_path / "mine.sarif").read_text() == "mine"
+
+
 @pytest.mark.parametrize("name", ["diff", "verify", "verify --each", "variants"])
 def test_findings_come_last(name: str, tmp_path: Path) -> None:
     """1 where weights differ, or names do not fit, and nothing else happened."""

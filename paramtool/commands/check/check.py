@@ -98,7 +98,7 @@ def check(
     damaged = None
     try:
         locked = _lock(lock, said)
-    except (FormatError, UnsafeError) as error:
+    except ParamtoolError as error:
         if not (paths or said.files):
             raise
         damaged, locked = error, None
