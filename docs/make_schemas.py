@@ -42,7 +42,7 @@ from paramtool.lockfile.lock import TIES
 from paramtool.model.checkpoint import ROLES
 from paramtool.model.diff import KINDS
 from paramtool.model.document import Member, members_of
-from paramtool.model.severity import SEVERITIES
+from paramtool.model.finding import SEVERITIES
 from paramtool.passes.config_ties.declared import RESULTS
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "schema")

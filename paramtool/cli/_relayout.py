@@ -126,7 +126,7 @@ APART = "separate tensors"
 
 def _stays(found: Relayouted) -> _render.Row:
     """What a copy is, and what it could be converted to."""
-    from paramtool.commands.convertible import convertible
+    from paramtool.commands.layouts import convertible
 
     model = convertible(found.checkpoint)
     if model is None:

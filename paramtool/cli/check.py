@@ -27,9 +27,7 @@ from paramtool.errors import MAX_LISTED, OutputError, ParamtoolError, UsageError
 from paramtool.formats.files import watching
 from paramtool.grouping import grouped
 from paramtool.lockfile.lock import NAME
-from paramtool.model.finding import FileLine, Finding
-from paramtool.model.rule_ids import BY_ID
-from paramtool.model.severity import ERROR
+from paramtool.model.finding import BY_ID, ERROR, FileLine, Finding
 
 if TYPE_CHECKING:
     from paramtool.findings.report import CheckReport

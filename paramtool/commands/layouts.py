@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool import dialects
 from paramtool import layouts as known
@@ -13,6 +14,7 @@ from paramtool.errors import NoSuchFileError, UsageError
 from paramtool.layouts import evidence
 from paramtool.layouts.layout import Layout
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout
 
 if TYPE_CHECKING:
@@ -174,3 +176,32 @@ def _text(path: str) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: is not UTF-8 text: byte {error.start} is invalid") from None
+
+
+# --- What `convert` says of a model that it copies as it is: its dialect, and those that it could be converted to -----
+
+
+class Convertible(NamedTuple):
+    """The dialect of a model, and the others that have its class."""
+
+    dialect: str
+    architecture: str
+    targets: tuple[str, ...]
+
+
+def convertible(checkpoint: Checkpoint) -> Convertible | None:
+    """What the config beside a checkpoint and its names say; None where they do not say one dialect."""
+    from paramtool import dialects
+    from paramtool.commands.rearrangement import dialects_of, parts_source
+    from paramtool.errors import ParamtoolError
+    from paramtool.parts.config_facts import KnownModel
+
+    found: list[str] = []
+    with suppress(ParamtoolError):
+        source = parts_source(checkpoint)
+        found = dialects_of(source, KnownModel(source.config))
+    if len(found) != 1 or not (which := dialects.architecture(source.config)):
+        return None
+    others = (name for name in dialects.TABLES if which in dialects.architectures_of(name))
+    every = (dialects.HUB, dialects.MEMORY, *others)
+    return Convertible(found[0], which, tuple(name for name in every if name != found[0]))

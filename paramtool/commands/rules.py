@@ -61,7 +61,7 @@ class Kind(Generic[A]):
 
     id: str
     rule_id: str
-    """The stable id of what it finds (`model/rule_ids.py`)."""
+    """The stable id of what it finds (`model/finding.py`)."""
     form: str
     """What follows the id, in words for it: `:A=B`, `>SIZE`, or nothing."""
     words: str

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from paramtool.errors import plural
 from paramtool.findings.report import ORDER, CheckReport, kind, one_line
-from paramtool.model.finding import FileLine, Finding
-from paramtool.model.rule_ids import BY_NAME, LOWERED
-from paramtool.model.severity import ERROR, NOTE, WARNING
+from paramtool.model.finding import BY_NAME, ERROR, LOWERED, NOTE, WARNING, FileLine, Finding
 
 MOST = 10
 """Annotations of one severity that GitHub shows for a step; it drops the others."""

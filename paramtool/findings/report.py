@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 from paramtool.errors import plural
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.finding import FileLine, Finding
-from paramtool.model.rule_ids import LOWERED
-from paramtool.model.severity import ERROR, NOTE, WARNING
+from paramtool.model.finding import ERROR, LOWERED, NOTE, WARNING, FileLine, Finding
 
 ORDER = (ERROR, WARNING, NOTE)
 """Severities that are reported, the worst first."""

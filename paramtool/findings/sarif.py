@@ -18,9 +18,7 @@ from urllib.parse import quote
 
 from paramtool.errors import plural
 from paramtool.findings.report import CheckReport, one_line
-from paramtool.model.finding import FileLine, Finding
-from paramtool.model.rule_ids import RULE_IDS, RuleId
-from paramtool.model.severity import ERROR, NOTE, WARNING
+from paramtool.model.finding import ERROR, NOTE, RULE_IDS, WARNING, FileLine, Finding, RuleId
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 MAX_RESULTS, MAX_SHOWN = 25_000, 5_000

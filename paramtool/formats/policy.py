@@ -1,7 +1,7 @@
 """Which names in pickles are unsafe, and which of them the user may allow.  Only this module decides that.
 
     unsafe     an unknown name that a pickle calls, or without which a tensor cannot be read; and any mention of a name
-               that runs programs or code (`_policy_names.py`)
+               that runs programs or code (below)
     allowed    by `allow_class`: an exact name, or, for classes that only hold data, a pattern; never anything in
                FORBIDDEN_MODULES
                by `allow_unknown`: everything
@@ -14,14 +14,73 @@ Nothing is imported or called either way: by allowing a name the user accepts a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from shlex import quote
 
 from paramtool.errors import UnsafeError, UsageError, listed, some
-from paramtool.formats._policy_names import ANYWHERE, DANGEROUS_MODULES, DANGEROUS_NAMES, FORBIDDEN_MODULES
 from paramtool.formats.pickle.values import RENAMED
 from paramtool.model.checkpoint import Unknown
+
+# --- Names that run programs or code, and modules from which nothing can be allowed -----------------------------------
+
+
+def _names(table: str) -> Iterator[str]:
+    """The words of a table, without comments."""
+    for line in table.splitlines():
+        yield from line.partition("#")[0].split()
+
+
+DANGEROUS_MODULES = frozenset(
+    _names("""
+    os posix nt posixpath ntpath subprocess _posixsubprocess _winapi pty sys shutil multiprocessing _multiprocessing
+    commands popen2          # Python 2's, which pickle maps to today's (Lib/_compat_pickle.py)
+    importlib _frozen_importlib _frozen_importlib_external _imp imp runpy codeop compileall py_compile marshal
+    pickle _pickle cPickle pickletools dill cloudpickle shelve pkgutil zipimport zipapp pdb bdb timeit cProfile doctest
+    pydoc lib2to3 idlelib ensurepip venv pip setuptools distutils
+    socket _socket ssl _ssl http httplib urllib urllib2 urllib3 requests httpx aiohttp ftplib smtplib poplib imaplib
+    nntplib telnetlib xmlrpc xmlrpclib socketserver SocketServer webbrowser antigravity
+    ctypes _ctypes cffi mmap fileinput linecache sqlite3 winreg
+""")
+)
+"""A mention of one of these modules is unsafe: no checkpoint needs them for its data."""
+DANGEROUS_NAMES = frozenset(
+    f"{module}.{name}"
+    for module, table in {
+        "builtins": """
+            eval exec execfile compile __import__ open file input raw_input breakpoint apply getattr setattr delattr
+            globals locals vars map filter reload help exit quit memoryview classmethod property __build_class__
+        """,
+        "io": "open open_code FileIO",
+        "_io": "open open_code FileIO",
+        "types": "FunctionType CodeType LambdaType ModuleType MethodType",
+        "operator": "attrgetter methodcaller",
+        "code": "InteractiveInterpreter InteractiveConsole interact compile_command",
+        "torch": "load jit.load hub.load",
+        "numpy": "load loads fromfile memmap",
+    }.items()
+    for name in _names(table)
+)
+"""Names that are unsafe to mention, in modules that also have harmless names, such as `builtins.int`."""
+FORBIDDEN_MODULES = DANGEROUS_MODULES | frozenset(
+    _names("""
+    builtins __builtins__ types functools operator _operator io _io codecs _codecs copyreg inspect gc logging signal
+    code cmd trace profile site threading _thread concurrent asyncio unittest tempfile tarfile zipfile joblib jsonpickle
+    torch.hub torch.load torch.save torch.jit torch.package torch.serialization torch.storage torch.ops torch.classes
+    torch.fx torch.export torch._inductor torch._dynamo torch.multiprocessing
+    torch.utils.cpp_extension torch.utils.model_zoo torch.utils._config_module torch.utils.bottleneck
+    torch.utils.collect_env
+    torch.distributed.rpc torch.distributed.run torch.distributed.launch torch.distributed.elastic
+    numpy.load numpy.loads numpy.fromfile numpy.memmap numpy.lib numpy.f2py numpy.testing numpy.distutils
+    numpy.ctypeslib
+""")
+)
+"""Modules from which nothing can be allowed by name; their submodules are included."""
+ANYWHERE = frozenset(
+    _names("os posix nt sys subprocess shutil socket ctypes importlib runpy pty builtins __builtins__")
+)
+"""Modules that are refused anywhere in a path, too: `torch.os.system` is `os.system`."""
+
 
 WILD = "*?["
 

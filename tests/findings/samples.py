@@ -5,9 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from paramtool.findings.report import CheckReport
-from paramtool.model.finding import FileLine, Finding
-from paramtool.model.rule_ids import RULE_IDS
-from paramtool.model.severity import ERROR, NOTE, WARNING
+from paramtool.model.finding import ERROR, NOTE, RULE_IDS, WARNING, FileLine, Finding
 
 HOSTILE = (
     "::set-env name=PATH::/tmp", "\n::stop-commands::x", "\r\n::add-mask::a", "a\u2028::error::b", "##[add-mask]secret",

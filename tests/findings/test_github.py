@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from paramtool.findings import github
 from paramtool.findings.report import CheckReport, one_line
-from paramtool.model.finding import FileLine, Finding
-from paramtool.model.severity import NOTE, WARNING
+from paramtool.model.finding import NOTE, WARNING, FileLine, Finding
 from tests.findings.samples import HOSTILE, findings, many, reports
 
 OURS = ("error", "warning", "notice")

@@ -13,8 +13,7 @@ import pytest
 
 from paramtool.findings import github, sarif
 from paramtool.findings.report import CheckReport, kind, one_line
-from paramtool.model.finding import FileLine, Finding
-from paramtool.model.severity import ERROR, NOTE, WARNING
+from paramtool.model.finding import ERROR, NOTE, WARNING, FileLine, Finding
 from tests.findings.samples import HOSTILE
 from tests.oracles.test_ci import reports
 

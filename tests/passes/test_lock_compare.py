@@ -24,8 +24,7 @@ from paramtool.lockfile.lock import (
     LockedView,
 )
 from paramtool.lockfile.lock import LockedTie as Tie
-from paramtool.model.finding import Finding
-from paramtool.model.severity import ERROR, NOTE, WARNING
+from paramtool.model.finding import ERROR, NOTE, WARNING, Finding
 from paramtool.passes.lock.compare import findings
 
 LOCK = "paramtool.lock"

@@ -42,10 +42,8 @@ from paramtool.formats.folder.below import FolderReading, remembering
 from paramtool.lazy_dataclass import frozen
 from paramtool.lockfile.lock import NAME
 from paramtool.model.checkpoint import judged_files
-from paramtool.model.finding import FileLine, Finding
+from paramtool.model.finding import BY_ID, BY_NAME, ERROR, LOWERED, OFF, FileLine, Finding
 from paramtool.model.inflating import limiting
-from paramtool.model.rule_ids import BY_ID, BY_NAME, LOWERED
-from paramtool.model.severity import ERROR, OFF
 
 if TYPE_CHECKING:
     from datetime import date

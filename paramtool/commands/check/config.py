@@ -15,10 +15,8 @@ from typing import Any
 from paramtool.commands.check.policy import Allowance, Policy, Setting, Settings
 from paramtool.commands.check.settings import ALWAYS, KEYS, MAX_SHOWN, PartError, shown, strings
 from paramtool.errors import FormatError, NoSuchFileError, UnsafeError, UsageError, nearest
-from paramtool.model.finding import FileLine
+from paramtool.model.finding import BY_ID, BY_NAME, ERROR, SEVERITIES, FileLine
 from paramtool.model.paths import check_name, named_beside
-from paramtool.model.rule_ids import BY_ID, BY_NAME
-from paramtool.model.severity import ERROR, SEVERITIES
 from paramtool.toml_text import Key, Position, parsed, positions
 
 FILE, PYPROJECT = "paramtool.toml", "pyproject.toml"

@@ -9,8 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.finding import FileLine
-from paramtool.model.rule_ids import BY_ID
+from paramtool.model.finding import BY_ID, FileLine
 
 if TYPE_CHECKING:
     from datetime import date

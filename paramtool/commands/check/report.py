@@ -6,8 +6,7 @@ from paramtool.errors import ParamtoolError, UsageError, exit_code
 from paramtool.findings.report import counts, summary
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.display import Displayed
-from paramtool.model.finding import Finding
-from paramtool.model.rule_ids import BY_NAME
+from paramtool.model.finding import BY_NAME, Finding
 
 
 class OtherModelError(UsageError):

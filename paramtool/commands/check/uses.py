@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 from paramtool.commands.check.policy import Allowance, Policy
 from paramtool.errors import leading, plural, some
-from paramtool.model.finding import FileLine, Finding
-from paramtool.model.rule_ids import BY_ID, BY_NAME
-from paramtool.model.severity import NOTE, OFF
+from paramtool.model.finding import BY_ID, BY_NAME, NOTE, OFF, FileLine, Finding
 
 if TYPE_CHECKING:
     from datetime import date

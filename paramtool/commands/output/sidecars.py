@@ -31,8 +31,7 @@ from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.writer import copy_whole
 from paramtool.errors import FormatError, plural, some
 from paramtool.formats.files import unreadable
-from paramtool.formats.folder.copies import MAIN, VARIANT
-from paramtool.formats.folder.stems import INDEX, SAME_SUFFIXES, SHARD, STEMS, stem, stems
+from paramtool.formats.folder.copies import INDEX, MAIN, SAME_SUFFIXES, SHARD, STEMS, VARIANT, stem, stems
 from paramtool.formats.folder.training_files import is_of_training, is_training_state, optimizer_of
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.folder.weight_sets import COPIES, is_index

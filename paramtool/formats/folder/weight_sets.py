@@ -25,9 +25,9 @@ from shlex import quote
 from typing import NamedTuple
 
 from paramtool.errors import FormatError, ParamtoolError, UsageError, leading, listed, plural, some
-from paramtool.formats import strict_json
+from paramtool.formats import sniff, strict_json
 from paramtool.formats.files import unreadable
-from paramtool.formats.folder import no_weights, rank_files, roots
+from paramtool.formats.folder import rank_files, roots
 from paramtool.formats.folder.copies import compared, holds_more, holds_weights, is_main, is_something_else
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import (
@@ -39,7 +39,7 @@ from paramtool.formats.folder.weight_names import (
     is_index_name,
     of_file,
 )
-from paramtool.formats.table import suffixes
+from paramtool.formats.table import installed, suffixes
 from paramtool.formats.tensorflow import names as bundles
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
@@ -76,7 +76,7 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
     if inside := inside or _inner_of_root(folder, grouped.sets):
         raise _is_root(folder, [os.path.basename(path) for path in found], inside)
     if not grouped.sets:
-        raise grouped.error or no_weights.error(folder)
+        raise grouped.error or no_weights(folder)
     names = {one.path: list(one.checkpoint.entries) for one in grouped.sets}
     if error := without_index(folder, names):
         raise error
@@ -122,7 +122,7 @@ def every(folder: str, read: Read) -> dict[str, list[Weights]]:
         if grouped.sets:
             found[place] = grouped.sets
     if not found:
-        raise error or no_weights.error(folder)
+        raise error or no_weights(folder)
     usual = {place: sets for place, sets in found.items() if any(one.name.is_usual for one in sets)}
     return usual or found
 
@@ -507,3 +507,51 @@ def _twice(names: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _fetch(found: _Numbered) -> str:
     return f"copy or download {found.index_name} again"
+
+
+# --- The error for a folder in which no weights can be read: what it has in their place, or what was looked for -------
+
+
+METADATA = ".metadata"
+LOOKED_FOR = "model.safetensors, pytorch_model.bin, *.index.json, *.pt, *.h5, .metadata with *.distcp, and the like"
+"""Names of weights, as a message has them."""
+
+
+def no_weights(folder: str) -> FormatError:
+    """A folder without weights that can be read."""
+    from paramtool.formats import foreign
+
+    names = _names(folder)
+    if os.path.isfile(os.path.join(folder, METADATA)) and (found := _without_parts(folder)):
+        return found
+    if any(name.endswith(sniff.DISTRIBUTED) for name in names):
+        return FormatError(
+            f"{folder}: has files of torch.distributed.checkpoint and no `.metadata`, which says what is in them",
+            hint="copy the whole folder; if the save did not end, there is no checkpoint in it",
+        )
+    if other := foreign.folder(names):
+        return FormatError(f"{folder}: is {other.what}", hint=other.hint)
+    if kept := roots.lost(folder):
+        return FormatError(f"{folder}: {kept}", hint="copy the whole folder, or name the folder of a step")
+    what = "is a folder without weights files and without an index" if names else "is an empty folder"
+    hints = (f"looked for {LOOKED_FOR}; name the file itself if it has another name", *installed().broken)
+    return FormatError(f"{folder}: {what}", hint="; ".join(hints))
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as failed:
+        raise unreadable(folder, failed) from None
+
+
+def _without_parts(folder: str) -> FormatError | None:
+    """The error for a folder of torch.distributed.checkpoint that lacks all files with the parts of tensors."""
+    from paramtool.formats.dcp import read
+
+    try:
+        read.read(folder)
+    except FormatError as failed:
+        failed.hint = failed.hint or "copy the whole folder: `.metadata` says which tensors there are, without values"
+        return failed
+    return None

@@ -22,9 +22,7 @@ from paramtool.lockfile.lock import (
     LockedTie,
 )
 from paramtool.lockfile.words import shape_text
-from paramtool.model.finding import FileLine, Finding
-from paramtool.model.rule_ids import BY_NAME
-from paramtool.model.severity import WARNING
+from paramtool.model.finding import BY_NAME, WARNING, FileLine, Finding
 from paramtool.passes.lock import places
 from paramtool.passes.objects_differ import TOP
 

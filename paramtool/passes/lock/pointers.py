@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from paramtool.lockfile.lock import LockedFile, LockedModel
 from paramtool.lockfile.pointer import Pointer
-from paramtool.model.finding import FileLine, Finding
-from paramtool.model.rule_ids import BY_NAME
-from paramtool.model.severity import ERROR
+from paramtool.model.finding import BY_NAME, ERROR, FileLine, Finding
 
 Seen = Mapping[str, "Pointer | LockedFile"]
 """{name of a file inside the model: its pointer, or the file itself where it was fetched}."""

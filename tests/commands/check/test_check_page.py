@@ -10,7 +10,7 @@ import pytest
 from paramtool.commands.check import config
 from paramtool.commands.check.settings import KEYS
 from paramtool.commands.rules import KINDS
-from paramtool.model.rule_ids import RULE_IDS
+from paramtool.model.finding import RULE_IDS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "check.md"
 POLICIES = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.S)

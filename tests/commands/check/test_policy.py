@@ -15,9 +15,7 @@ from paramtool.commands.check import config
 from paramtool.commands.check.policy import Allowance, Policy, Setting, Settings
 from paramtool.commands.check.settings import ALWAYS, KEYS, asked_rules
 from paramtool.errors import ParamtoolError, UsageError
-from paramtool.model.finding import FileLine
-from paramtool.model.rule_ids import RULE_IDS
-from paramtool.model.severity import SEVERITIES
+from paramtool.model.finding import RULE_IDS, SEVERITIES, FileLine
 
 TOML = """
 files = ["m/*.pt"]

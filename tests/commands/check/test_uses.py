@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import paramtool
-from paramtool.model.severity import NOTE, WARNING
+from paramtool.model.finding import NOTE, WARNING
 from tests.cli.test_documents import validate
 from tests.hostile.command import quick
 

@@ -8,7 +8,7 @@ from random import Random
 
 from paramtool.commands.check.config import ALLOW, TOP
 from paramtool.commands.check.settings import KEYS
-from paramtool.model.rule_ids import RULE_IDS
+from paramtool.model.finding import RULE_IDS
 from tests.fuzz.mutators import raw
 from tests.fuzz.mutators.json_text import TEXTS, dump
 
