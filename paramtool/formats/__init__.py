@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural, some
 from paramtool.formats import config_names, sniff, table
-from paramtool.formats.files import is_folder, open_source, read_bytes, unreadable
+from paramtool.formats.files import Contents, is_folder, open_source, read_bytes, unreadable
 from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.zip import directory as zip_directory
@@ -299,19 +299,24 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
         for row in table.rows():
             if row.recognises(head, nbytes, path):
                 found = row.read(path)
-                if sniff.is_zip(head):  # whose reader looks at its members
+                if sniff.is_zip(head) and sniff.hdf5_start(head) < 0:  # whose reader looks at its members
                     return found
                 ran = row.name in ("pickle", "dcp") or sniff.is_stacked(head)
                 return _with_hidden(found, [path] if ran or row.package else [file.path for file in found.files], ran)
     raise _foreign(path, head, nbytes)
 
 
-def _is_twofold(path: str, ran: bool) -> bool:
-    """Whether a file that a reader understands can be a pickle as well, unless that `ran`, or ends as a zip archive."""
+def _is_twofold(path: str, ran: bool, is_hdf5: bool) -> bool:
+    """Whether a file that a reader understands can be a pickle as well, unless that `ran`, or ends as a zip archive.
+
+    Or is HDF5 behind other bytes, unless it was read as that.
+    """
     file, source = open_source(path)
     with file:
         tail = min(source.nbytes, zip_directory.MAX_TAIL)
         if zip_directory.END_SIGNATURE in read_bytes(file, source.nbytes - tail, tail):
+            return True
+        if not is_hdf5 and sniff.hdf5_start(Contents(file, source.nbytes)) > 0:
             return True
         return not ran and sniff.runs(read_bytes(file, 0, min(source.nbytes, 64)))
 
@@ -332,7 +337,7 @@ def _with_hidden(found: Checkpoint, paths: list[str], ran: bool) -> Checkpoint:
 def _scanned(found: Checkpoint, paths: list[str], ran: bool) -> Iterator[tuple[str, Scanned]]:
     """Files as a program reads them that takes them for something else; of files of data what no tensor claims, too."""
     for path in paths:
-        if _is_twofold(path, ran):
+        if _is_twofold(path, ran, found.format.endswith(("hdf5", "jld2"))):
             from paramtool.formats import scan
 
             yield path, scan.scan_file(path)

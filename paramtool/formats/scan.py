@@ -195,8 +195,8 @@ def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: S
 def _scanned(data: Buffer, depth: int, work: ScanBudget, *, zips: bool = True) -> Scanned:
     """Scan some bytes, as each of the things that they can be; as a zip archive only with `zips`."""
     head = data[:512]
-    is_inner = depth < MAX_DEPTH and head.startswith(sniff.HDF5_SIGNATURE)  # whose reader looks for code of Keras
-    if head and (not depth or CLOSED.match(head) or is_inner):
+    at = sniff.hdf5_start(data)  # at the start of a file, its reader looks for code of Keras
+    if head and (not depth or CLOSED.match(head) or at > 0 or (at == 0 and depth < MAX_DEPTH)):
         work.ended = False
     if not head or not depth:
         return NOTHING

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paramtool.formats.files import Buffer
 
 MSGPACK_STARTS = bytes((*range(0x81, 0x90), 0xDE, 0xDF, *range(0xC7, 0xCA), *range(0xD4, 0xD9)))
 """A map with items, or an extension."""
@@ -89,13 +93,23 @@ def numpy_stop(head: bytes) -> int:
 
 
 def is_keras(head: bytes, nbytes: int, path: str = "") -> bool:
-    """Whether a file is HDF5, also behind a block of the user's, or a zip archive whose first member is one of Keras'.
-
-    HDF5 begins at byte 0, 512, 1024, 2048 and so on (HDF5 File Format Specification 3.0, III.A); JLD2 is not meant.
-    """
+    """Whether a file is HDF5 but for JLD2, or a zip archive whose first member is one of Keras'."""
     if head.startswith(ZIP_STARTS[0]):
         return head[30 : 30 + int.from_bytes(head[26:28], "little")] in KERAS_MEMBERS
-    return any(head.startswith(HDF5_SIGNATURE, at) for at in (0, 512, 1024, 2048)) and not is_jld2(head, nbytes)
+    return hdf5_start(head) >= 0 and not is_jld2(head, nbytes)
+
+
+def hdf5_start(data: Buffer) -> int:
+    """Where HDF5 begins: at 0, or behind a user block of 512, 1024, 2048, ... bytes, as libhdf5 looks for it; else -1.
+
+    Specification: the HDF5 file format, version 3.0, "II.A. Disk Format: Level 0A - Format Signature and Superblock".
+    """
+    at = 0
+    while at < len(data):
+        if data[at : at + len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
+            return at
+        at = max(512, 2 * at)
+    return -1
 
 
 def is_jld2(head: bytes, nbytes: int, path: str = "") -> bool:

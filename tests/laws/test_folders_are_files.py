@@ -90,10 +90,23 @@ ESCAPES: dict[str, Files] = {
     "state from the root": {"checkpoint": b'model_checkpoint_path: "/etc/m"\n'},
 }
 """Files that lead out of their folder."""
+
+
+def behind(block: int, start: bytes = b"") -> bytes:
+    """HDF5 of Keras behind a user block that begins in some way."""
+    made = io.BytesIO()
+    with h5py.File(made, "w", userblock_size=block) as file:
+        file.attrs["model_config"] = LAMBDA
+        file["w"] = np.ones(3)
+    return start + made.getvalue()[len(start) :]
+
+
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "utf-32-le")
 CODE: dict[str, Files] = {
     **{f"keras in {encoding}": {"e.keras": keras(encoding)} for encoding in ENCODINGS},
     **{f"configuration in {encoding}": {"config.json": LAMBDA.encode(encoding)} for encoding in ENCODINGS},
+    **{f"HDF5 behind {block} bytes": {"m.h5": behind(block)} for block in (0, 512, 1024, 2048)},
+    "HDF5 behind Julia's line": {"m.h5": behind(512, b"HDF5-based Julia Data Format, version 0.1.1")},
 }
 """Files that hold code which Keras runs."""
 OF_MODEL: dict[str, Files] = {
@@ -204,6 +217,16 @@ def test_what_a_file_is_decides_whether_it_is_of_the_model(kind: str, place: str
         ran = quick(*words, cwd=tmp_path)
         assert ran.code == 4 and next(iter(KINDS[kind])) in ran.err, ran
     assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_hdf5_that_no_reader_takes_is_named(tmp_path: Path) -> None:
+    """Its user block is longer than what is looked at of a file."""
+    (tmp_path / "m.h5").write_bytes(behind(8192))
+    ran = quick("inspect", "m.h5", cwd=tmp_path)
+    assert "scanned to" in ran.out + ran.err, ran
+    save_file({"w": np.ones(3)}, tmp_path / "model.safetensors")
+    ran = quick("inspect", ".", "--weights", "model.safetensors", cwd=tmp_path)
+    assert "not looked at for pickles: 'm.h5'" in ran.out + ran.err, ran
 
 
 @pytest.mark.parametrize("kind", ESCAPES)

@@ -32,6 +32,8 @@ UNLOOKED = (".git", ".hg", ".venv", "node_modules", "__pycache__")
 """Folders inside a folder that hold no files of a model."""
 ANYTHING = ("", "torch", "pickle", "npz")
 """Kinds of files that hold any objects; one of another kind is a file of the model, also where it cannot be read."""
+UNENDED = "not scanned to"
+"""What readers note of files that may hold more than they looked at."""
 MANY = 3
 """How many files a note names, and calls a warning."""
 
@@ -111,7 +113,8 @@ class FolderReading:
             raise
         files = judged_files(found)
         of_all = files if len(files) == 1 or not found.unknown else []  # of several files it is not clear which asks
-        self._seen |= dict.fromkeys((path, *of_all), Seen(found.unknown, bool(found.entries)))
+        skipped = "" if any(UNENDED in note for note in found.notes) else None
+        self._seen |= dict.fromkeys((path, *of_all), Seen(found.unknown, bool(found.entries), skipped))
         return found
 
     def finish(self) -> Below:

@@ -50,8 +50,8 @@ def read(path: str) -> Checkpoint:
         place = _place(file, source)
         held = hdf5.read(file, place.range, (*ATTRIBUTES, LAYERS, WEIGHT_NAMES, TITLE))
     datasets = hdf5.Datasets(held, place.range)
-    texts = {**_texts(held), **place.texts}
-    config = KerasConfig.of(texts)
+    said = {**texts(held), **place.texts}
+    config = KerasConfig.of(said)
     order = _RankedNames(config.ranks())
     datasets.walk(held.root, order)
     names = order.names(path, datasets.found)
@@ -67,15 +67,15 @@ def read(path: str) -> Checkpoint:
         tree = objects.Mapping("dict", tuple((at[:-1], objects.Mapping("dict", pairs)) for at, pairs in groups))
     modules, notes = keras_rnn.modules(entries, config)
     if (called := [order.titles[at] for at in OPTIMIZER if at in order.titles]) and not config.source:
-        texts[OPTIMIZER_NAME] = "/".join(called)
+        said[OPTIMIZER_NAME] = "/".join(called)
     return Checkpoint(
-        format=place.format or ("keras hdf5" if VERSION in texts or _is_keras(names) else "hdf5"),
+        format=place.format or ("keras hdf5" if VERSION in said or _is_keras(names) else "hdf5"),
         files=(source,),
         storages=datasets.storages,
         entries=entries,
         objects=object_tree.complete(tree, tuple(entries)) if sections else EMPTY,
         sections=sections,
-        metadata=texts,
+        metadata=said,
         producer=f"keras {config.version}" if config.version else "",
         left_out=tuple(f"{name!r:.200} holds strings and was left out" for name in texts_too),
         notes=(*config.notes, *notes, *place.notes),
@@ -126,7 +126,7 @@ def _place(file: BinaryIO, source: SourceFile) -> _LayerPlace:
     return _LayerPlace(held, texts, "keras zip", scanned.unknown, () if scanned.ended else (note,))
 
 
-def _texts(held: hdf5.File) -> dict[str, str]:
+def texts(held: hdf5.File) -> dict[str, str]:
     """The attributes of the root group that are kept."""
     found = {name: row[0] for name, row in held.root.strings.items() if name in ATTRIBUTES and len(row) == 1}
     for name, text in found.items():
