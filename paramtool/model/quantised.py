@@ -120,8 +120,8 @@ class _Packed:
         module, word = _split(name)
         if module in self._in or not _is_scale(word):
             return ()
-        below, words = self._below.get(module, ()), {*_words(word)}
-        if word in OF_OTHERS or all(map(_is_scale, words)):
+        below, words = self._below.get(module, ()), {one for one in _words(word) if not _is_scale(one)}
+        if word in OF_OTHERS or not words:
             return below
         return [one for one in below if words & {*_words(one[len(module) :])}]
 

@@ -166,7 +166,8 @@ def test_packed_weights_whose_scales_are_tied(found):
 def test_indexes_and_masks_have_no_scales(found, name, dtype):
     """What is no packed weight is compared by itself, whatever stands beside it."""
     values = (torch.arange(64 * 64).view(64, 64) % 3).to(dtype)
-    state = {f"{m}.{name}": values.clone() for m in "ab"} | {"a.logit_scale": torch.ones(3), "b.scale": torch.zeros(3)}
+    scale = "b.scale" if "." not in name else "b.embed_scale"  # `b.scale` can be that of the module below
+    state = {f"{m}.{name}": values.clone() for m in "ab"} | {"a.logit_scale": torch.ones(3), scale: torch.zeros(3)}
     assert [set(one.names) for one in found(state).equal] == [{f"a.{name}", f"b.{name}"}]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from paramtool.torch import _asking
+from paramtool.torch import _protocol
 from tests.oracles import zoo, zoo_models
 
 PAGE = Path(__file__).parents[2] / "docs/proofs-models.md"
@@ -23,7 +23,7 @@ def test_a_model_that_is_right() -> None:
 
 def test_a_name_that_goes_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the names of save_pretrained, a Gemma 3 folder is refused, and the zoo says so."""
-    monkeypatch.setattr(_asking, "renamed", lambda model, part, own: None)
+    monkeypatch.setattr(_protocol, "renamed", lambda model, part, own: None)
     found = zoo.judged("transformers", "gemma3")
     assert zoo.is_wrong(found) and found["verdicts"]["`load_model`"].startswith("WRONG: ModelError")
     assert found["verdicts"]["file"] == "ok"
