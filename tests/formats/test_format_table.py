@@ -33,7 +33,7 @@ def sniffed(path: Path) -> list[str]:
 @pytest.mark.sample(87)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT.parent)))
 def test_one_row_recognises_a_file_that_is_read_and_none_another(path: Path) -> None:
-    """Every fixture and every sample; an index of shards and data of TensorFlow are read, and are in no format alone."""
+    """Every fixture and sample; an index of shards and data of TensorFlow are read, and are in no format alone."""
     try:
         is_index = read_file(str(path)).format.startswith("sharded") or ".data-" in path.name
     except ParamtoolError:
