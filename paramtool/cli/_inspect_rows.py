@@ -291,7 +291,7 @@ def _fused_blocks(found: Inspection) -> _render.Rows:
 
 
 def _unknown(found: Inspection) -> _render.Rows:
-    unsafe = {unknown.path for unknown in found.unsafe}
+    unsafe = {unknown.path for unknown in found.own_unsafe}
     for unknown in found.checkpoint.unknown:
         label = (
             "unsafe" if unknown.path in unsafe else "allowed" if is_allowed(unknown, found.allow_class) else "unknown"
@@ -348,7 +348,7 @@ def _next(found: Inspection, tensors: bool) -> _render.Rows:
         path += f" --only {quoted(found.section)}"
     if current.verbose and not tensors:
         yield ("next", f"paramtool inspect {path} --tensors", "lists every tensor")
-    if entries and not found.unsafe:  # the error says what can be done
+    if entries and not found.own_unsafe:  # the error says what can be done
         yield from _next_relayout(found, path) or _next_dedup(found, path)
 
 

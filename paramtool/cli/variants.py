@@ -58,7 +58,7 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
             hint=f"paramtool variants {quoted(path)} --against OTHER",
         )
     found = paramtool.variants(path, against, only=only, progress=_render.progress, **allowed)
-    _render.warn(*found[0].warnings)
+    _render.warn(*dict.fromkeys(text for one in found for text in one.warnings))
     if as_json:
         from paramtool.commands.variants import Variants
 

@@ -44,6 +44,8 @@ class Asked:
     """What it says of the rows of its tensors; None where nobody knows, as of a list of names."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The config of a model of transformers."""
+    told: tuple[str, ...] = ()
+    """What is told of its folder."""
     judge: Callable[[Checkpoint, Checkpoint], tuple[Verdict, tuple[TieQuestion, ...]]] | None = None
     """The verdict on a part of a checkpoint, and on all of it, by a model that is asked itself."""
 
@@ -68,10 +70,12 @@ def ask(path: Path, build: Build | None = None, allow_class: Sequence[str] = (),
                 hint="paramtool.variants(...) and paramtool.torch.variants(...) ask it",
             )
         return Asked(where, "config", *build(config), rows={}, config=hf_config.whole(config))
-    other = formats.read(where, allow_class=allow_class, allow_unknown=allow_unknown)
+    opened = formats.opened(where, allow_class=allow_class, allow_unknown=allow_unknown)
+    told = tuple(f"{where}: {text}" for text in opened.told)
+    other = opened.checkpoint
     section = select.model_section(other, "save the section alone: paramtool dedup FILE --only SECTION")
     part = other if section is None else select.section(other, section)
-    return Asked(where, "checkpoint", wanted_by(part), rows=of_checkpoint(part))
+    return Asked(where, "checkpoint", wanted_by(part), rows=of_checkpoint(part), told=told)
 
 
 def _head(where: str) -> bytes:

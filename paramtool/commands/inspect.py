@@ -110,7 +110,13 @@ class Inspection(Displayed):
 
     @property
     def unsafe(self) -> tuple[Unknown, ...]:
-        """What the checkpoint's own pickles ask for and nobody has allowed."""
+        """What the pickles of the checkpoint, and of other files of a folder, ask for and nobody has allowed."""
+        beside = (one for asked in self.unsafe_sidecars.values() for one in asked)
+        return policy.merged((*self.own_unsafe, *beside))
+
+    @property
+    def own_unsafe(self) -> tuple[Unknown, ...]:
+        """The same of the checkpoint's own pickles."""
         return policy.unsafe(self.checkpoint.unknown, self.allow_class)
 
     @property

@@ -190,12 +190,12 @@ class Listing:
     @property
     def unsafe(self) -> bool:
         """Whether pickles of the checkpoint, or of files beside it, ask for what nobody has allowed."""
-        return bool(self.found.unsafe or self.found.unsafe_sidecars)
+        return bool(self.found.unsafe)
 
     @property
     def unknown(self) -> Iterator[JudgedName]:
         """The names that its pickles ask for."""
-        return _judged(self.found.checkpoint.unknown, self.found.unsafe)
+        return _judged(self.found.checkpoint.unknown, self.found.own_unsafe)
 
     @property
     def sidecars(self) -> Iterator[JudgedFile]:

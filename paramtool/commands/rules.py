@@ -197,7 +197,7 @@ def _unknown(found: Inspection, asked: None) -> Iterator[Judged]:
 
 def _unsafe(found: Inspection, asked: None) -> Iterator[Judged]:
     path = found.checkpoint.path
-    yield from unsafe(found.unsafe, "the file" if path == found.path else repr(os.path.basename(path)))
+    yield from unsafe(found.own_unsafe, "the file" if path == found.path else repr(os.path.basename(path)))
     for name, beside in found.unsafe_sidecars.items():
         yield from unsafe(beside, repr(name))
 

@@ -37,7 +37,7 @@ class Variant(Displayed, Verdict):
     convert_to: str = ""
     """The dialect that `convert` gives the checkpoint so that the variant loads it; empty if it is none."""
     warnings: tuple[str, ...] = ()
-    """What is told of the folder of the checkpoint."""
+    """What is told of the folders of the checkpoint and of the variant."""
 
     _facts = "`loads`"
 
@@ -117,7 +117,7 @@ def variants(
             if questions:
                 with Source(part) as source:
                     variant = replace(variant, apart=tuple(answered(source, questions, advance)))
-            found.append(replace(variant, warnings=opened.told))
+            found.append(replace(variant, warnings=(*opened.told, *variant.warnings)))
     return tuple(found)
 
 
@@ -167,7 +167,8 @@ def _judged(whole: Checkpoint, asked: Asked, wanted: Mapping[str, Wanted], only:
     if asked.rows is not None:
         verdict = replace(verdict, rows=clashes(part, wanted, asked.rows, asked.config))
     facts = {field.name: getattr(verdict, field.name) for field in fields(Verdict)}
-    return Variant(**facts, against=asked.against, kind=asked.kind, section=section), part, questions
+    found = Variant(**facts, against=asked.against, kind=asked.kind, section=section, warnings=asked.told)
+    return found, part, questions
 
 
 def answered(

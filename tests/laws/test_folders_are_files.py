@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from paramtool.commands.inspect import inspect
 from paramtool.formats import table
 from tests.contracts import makers_tensorflow as tf
 from tests.examples import examples
@@ -227,6 +228,23 @@ def test_hdf5_that_no_reader_takes_is_named(tmp_path: Path) -> None:
     save_file({"w": np.ones(3)}, tmp_path / "model.safetensors")
     ran = quick("inspect", ".", "--weights", "model.safetensors", cwd=tmp_path)
     assert "not looked at for pickles: 'm.h5'" in ran.out + ran.err, ran
+
+
+@pytest.mark.parametrize("words", [
+    ("variants", "folder", "--against", "ref.safetensors"), ("variants", "ref.safetensors", "--against", "folder"),
+    ("variants", "ref.safetensors", "--against", "ref.safetensors", "--against", "folder"),
+    ("diff", "folder", "ref.safetensors"), ("diff", "ref.safetensors", "folder"),
+    ("verify", "folder", "--against", "ref.safetensors"), ("verify", "ref.safetensors", "--against", "folder"),
+])  # fmt: skip
+def test_an_unsafe_neighbour_is_named_on_every_side(words: tuple[str, ...], tmp_path: Path) -> None:
+    """By commands, and by what programs ask of the folder."""
+    (tmp_path / "folder").mkdir()
+    written(tmp_path / "folder", [])
+    (tmp_path / "folder" / "scheduler.pt").write_bytes(EVIL)
+    save_file({"w": np.ones(3)}, tmp_path / "ref.safetensors")
+    ran = quick(*words, cwd=tmp_path)
+    assert ran.code == 0 and "'scheduler.pt' is unsafe" in ran.err, ran
+    assert [one.called for one in inspect(tmp_path / "folder").unsafe] == [True]
 
 
 @pytest.mark.parametrize("kind", ESCAPES)

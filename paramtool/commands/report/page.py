@@ -277,11 +277,11 @@ def findings(found: Inspection) -> list[Row]:
 
 
 def _rows(found: Inspection) -> Iterator[Row]:
-    for one in found.unsafe:
+    for one in found.own_unsafe:
         yield ERROR, "unsafe", f"{one.path} is {'called' if one.called else 'named'} by the file; it was not run"
     for name, unknown in found.unsafe_sidecars.items():
         yield from ((ERROR, "unsafe", f"{one.path} is asked for by {name}; it was not run") for one in unknown)
-    allowed = [one.path for one in found.checkpoint.unknown if one not in found.unsafe]
+    allowed = [one.path for one in found.checkpoint.unknown if one not in found.own_unsafe]
     if allowed:
         yield (
             NOTE,
