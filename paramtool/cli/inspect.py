@@ -20,7 +20,7 @@ from paramtool.commands import inspect as inspect_command
 from paramtool.commands import rules as ruling
 from paramtool.commands.inspect import Inspection
 from paramtool.commands.rules import KINDS
-from paramtool.errors import MAX_LISTED, Defects, UnsafeError, UsageError, exit_code, printable
+from paramtool.errors import MAX_LISTED, Defects, ParamtoolError, UnsafeError, UsageError, exit_code, printable
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.finding import Finding
@@ -138,7 +138,7 @@ def _refused(found: Inspection) -> Failure | None:
     """Why a file is unsafe that was listed all the same."""
     try:
         found.refuse()
-    except UnsafeError as error:
+    except ParamtoolError as error:
         return failure(error)
     return None
 

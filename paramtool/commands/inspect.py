@@ -140,6 +140,8 @@ class Inspection(Displayed):
         """
         found = ((os.path.join(self.path, name), asked) for name, asked in self.sidecars.items())
         files = self.below.files if self.below else {}
+        if self.below:
+            self.below.refuse_defects()
         judged = [(path, asked) for path, asked in found if beside or files[path].weights]
         policy.refuse(
             [(self.checkpoint.path, self.checkpoint.unknown), *judged], self.allow_class,

@@ -75,6 +75,8 @@ def _refused(found: Weights, whole: bool, allow_class: tuple[str, ...], allow_un
     if own.isdisjoint(judged):
         judged[first] = found.checkpoint.unknown
     refused = below.refused if below and whole else ()
+    if below and whole:
+        below.refuse_defects()
     policy.refuse(judged.items(), allow_class, allow_unknown, refused=refused)
     return _told(found, (*(below.warnings(judged, allow_class) if below and not allow_unknown else ()), *found.told))
 
@@ -98,7 +100,7 @@ def describe(
     For a file that cannot be described, the error also says what its pickles call.  A note names the files of a folder
     that look like copies of its weights.
     """
-    found = looked_at(path, weights, allow_class=allow_class, allow_unknown=allow_unknown, is_listed=True)
+    found = looked_at(path, weights, allow_class=allow_class, allow_unknown=allow_unknown)
     copies = copies_note(found)
     return _told(found, (*([copies] if copies else ()), *found.told))
 
@@ -122,11 +124,10 @@ def looked_at(
     *,
     allow_class: Sequence[str],
     allow_unknown: bool,
-    is_listed: bool = False,
 ) -> Weights:
     """As `opened`, with unknown names only listed as in `describe`."""
     path = os.fspath(path)
-    with _judging(path, allow_class, allow_unknown, is_listed):
+    with _judging(path, allow_class, allow_unknown):
         if is_folder(path):
             from paramtool.formats.folder import weight_sets
 
@@ -192,10 +193,10 @@ def opened_each(
 
 
 @contextmanager
-def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool, is_listed: bool = False) -> Iterator[None]:
-    """Turn an error of reading into an UnsafeError if the file, or one of the folder's, is unsafe too.
+def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool) -> Iterator[None]:
+    """Turn an error of reading into an UnsafeError if the file, or any below the folder, is unsafe too.
 
-    Where a folder `is_listed`, that is any file below it.  Garbage collection pauses: a description consists of many
+    Garbage collection pauses: a description consists of many
     objects, all of which stay; collecting would take a third of the time.
     """
     import gc
@@ -208,7 +209,9 @@ def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool, is_list
         from paramtool.formats import policy
 
         below = error.below
-        asked = [*below.asked(of_model=not is_listed).items()] if below else []
+        asked = [*below.asked().items()] if below else []
+        if below:
+            below.refuse_defects()
         refused = below.refused if below else []
         besides = "" if error in refused else error.message
         try:

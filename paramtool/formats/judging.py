@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from paramtool.errors import ParamtoolError, UnsafeError
-from paramtool.formats import read
+from paramtool.formats import describe
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +39,9 @@ def judging(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def _refuse(names: tuple[str, ...], given: Mapping[str, Any], error: ParamtoolError) -> None:
-    """UnsafeError where a checkpoint that was given is unsafe; other errors of reading are no news."""
+    """UnsafeError where a checkpoint that was given is unsafe, or a neighbour; other errors of reading are no news."""
+    from paramtool.formats import policy
+
     said = {**given, **given.get("more", {})}
     weights, allowed, unknown, *values = (
         said.get(name, getattr(said.get("options"), name, None))
@@ -50,8 +52,11 @@ def _refuse(names: tuple[str, ...], given: Mapping[str, Any], error: ParamtoolEr
         if isinstance(path, (str, os.PathLike)):
             chosen = weights if weights and os.path.isfile(os.path.join(path, weights)) else None
             try:
-                read(path, chosen, allow_class=allowed or (), allow_unknown=bool(unknown))
+                found = describe(path, chosen, allow_class=allowed or (), allow_unknown=bool(unknown))
             except UnsafeError:
                 raise
             except ParamtoolError:
                 continue
+            below = None if chosen else found.below
+            asked = {found.checkpoint.path: found.checkpoint.unknown, **(below.asked() if below else {})}
+            policy.refuse(asked.items(), allowed or (), bool(unknown), refused=below.refused if below else ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -64,6 +65,21 @@ def in_a_folder(path: Path) -> None:
     unsafe(path / "sub" / "x")
 
 
+def broken_beside_unsafe(path: Path) -> None:
+    """No weights that can be read, and what is no file of the model."""
+    path.mkdir()
+    unreadable(path / "model.safetensors")
+    (path / "scheduler.pt").write_bytes(pickle.dumps(Calls(), 2))
+
+
+def two_beside_unsafe(path: Path) -> None:
+    """Two sets of weights that differ."""
+    path.mkdir()
+    for number in (1, 2):
+        save_file({name: np.eye(8) * number for name in PARTS}, path / f"{number}.safetensors")
+    (path / "scheduler.pt").write_bytes(pickle.dumps(Calls(), 2))
+
+
 def clean_folder(path: Path) -> None:
     path.mkdir()
     save_file({name: np.eye(8) for name in PARTS}, path / "model.safetensors")
@@ -71,7 +87,7 @@ def clean_folder(path: Path) -> None:
 
 CODES: dict[Callable[[Path], None], int] = {
     clean: 0, different: 0, unsafe: 4, unsafe_and_damaged: 4, unreadable: 3, missing: 3, out_of_the_folder: 4,
-    in_a_folder: 4, clean_folder: 0,
+    in_a_folder: 4, clean_folder: 0, broken_beside_unsafe: 4,
 }  # fmt: skip
 """What each input is."""
 LINES: dict[str, tuple[str, ...]] = {
@@ -208,6 +224,31 @@ def test_a_defect_of_ours_comes_first(tmp_path: Path, monkeypatch: pytest.Monkey
         folder = tmp_path / name
         folder.mkdir()
         assert ran(folder, name, (clean_folder, unsafe), False, False) == 70, name
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_an_unsafe_neighbour_of_what_a_command_refuses(name: str, tmp_path: Path) -> None:
+    """4 also where the folder has two sets of weights; `--each` takes both."""
+    if "--each" not in LINES[name]:
+        assert ran(tmp_path, name, (two_beside_unsafe, clean), False, False) == 4
+
+
+def test_a_defect_below_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """70 in every command that is given the folder."""
+    from paramtool.formats.numpy import npz
+
+    def failing(path: str) -> None:
+        raise AssertionError("a defect")
+
+    monkeypatch.setattr(npz, "read", failing)
+    for name in ("inspect", "check", "lock", "dedup", "diff", "report", "verify"):
+        folder = tmp_path / name
+        clean_folder_of = folder / "x"
+        folder.mkdir()
+        clean_folder(clean_folder_of)
+        np.savez(clean_folder_of / "a.npz", w=np.ones(3))
+        clean_folder(folder / "y")
+        assert quick(*LINES[name], cwd=folder).code == 70, name
 
 
 @pytest.mark.parametrize("line", [

@@ -260,3 +260,20 @@ def test_a_path_out_of_a_folder_below_stops_every_command(kind: str, tmp_path: P
         ran = quick(*words, cwd=tmp_path)
         assert ran.code == 4 and next(iter(KINDS[kind])) in ran.err, ran
     assert sorted(os.listdir(tmp_path)) == ["model.safetensors", "sub"]
+
+
+@pytest.mark.parametrize("values", [[{"a": 1}], ["a", "b"], [1, 2.5, None]])
+def test_objects_without_arrays_are_one_thing_in_every_format(values: list[object], tmp_path: Path) -> None:
+    """No checkpoint."""
+    array = np.array(values, dtype=object)
+    np.save(tmp_path / "a.npy", array)
+    np.savez(tmp_path / "b.npz", x=array)
+    (tmp_path / "c.pkl").write_bytes(pickle.dumps(array))
+    assert {quick("inspect", name, cwd=tmp_path).code for name in ("a.npy", "b.npz", "c.pkl")} == {3}
+
+
+def test_a_file_that_is_refused_was_looked_at(tmp_path: Path) -> None:
+    """It has a finding, and no note."""
+    written(tmp_path, [("sub", "HDF5")])
+    ran = quick("check", ".", cwd=tmp_path)
+    assert ran.code == 4 and "not looked at" not in ran.out + ran.err, ran

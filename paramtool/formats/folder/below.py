@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from paramtool.errors import ParamtoolError, UnreadableError, UnsafeError, some
+from paramtool.errors import ParamtoolError, UnreadableError, UnsafeError, internal, some
 from paramtool.formats import policy, scan, table
 from paramtool.formats.files import open_source, watchers, watching
 from paramtool.formats.folder import roots
@@ -80,9 +80,15 @@ class Below(NamedTuple):
         """Why files are refused that ask for no unknown name."""
         return [seen.error for seen in self.files.values() if isinstance(seen.error, UnsafeError)]
 
-    def asked(self, *, of_model: bool = False) -> dict[str, tuple[Unknown, ...]]:
-        """{path: unknown names}, of files that have any; only those `of_model` count for most commands."""
-        return {path: seen.asked for path, seen in self.files.items() if seen.asked and (seen.weights or not of_model)}
+    def asked(self) -> dict[str, tuple[Unknown, ...]]:
+        """{path: unknown names}, of files that have any."""
+        return {path: seen.asked for path, seen in self.files.items() if seen.asked}
+
+    def refuse_defects(self) -> None:
+        """The internal error of a file, if there is one, which comes before what is unsafe."""
+        for path, seen in self.files.items():
+            if seen.error is not None and not isinstance(seen.error, ParamtoolError):
+                raise internal(seen.error).located(path)
 
     def warnings(self, judged: Container[str], allow_class: Sequence[str]) -> Iterator[str]:
         """A warning for each unsafe file that nobody judged: a neighbour of the weights."""
@@ -144,7 +150,7 @@ class FolderReading:
     def _looked_at(self, path: str) -> Seen:
         """What the pickles of a file ask for, and whether it holds weights: of what `read` reads what that says."""
         asked: tuple[Unknown, ...] = ()
-        kind = ""
+        kind, defect = "", None
         try:
             file, source = open_source(path)
             with file:
@@ -160,13 +166,14 @@ class FolderReading:
             if isinstance(error, UnreadableError) and error.path == path:
                 return Seen(skipped=", which cannot be read")
             if isinstance(error, UnsafeError) and not error.asked:
-                return Seen(skipped=f": {type(error).__name__}", error=error)
+                return Seen(error=error)
             asked = error.asked
         except Exception as error:  # a defect of ours, which hides no other file
-            return Seen(skipped=f": {type(error).__name__}", error=error)
+            defect = error
         scanned = scan.scan_file(path)
         skipped = None if scanned.ended else ""
-        return Seen(policy.merged((*asked, *scanned.unknown)), scanned.has_tensors or kind not in ANYTHING, skipped)
+        is_of_model = scanned.has_tensors or kind not in ANYTHING
+        return Seen(policy.merged((*asked, *scanned.unknown)), is_of_model, skipped, defect)
 
     def _files(self, left: dict[str, Seen]) -> Iterator[str]:
         """The regular files below the folder, whatever they are called; others, and folders not entered, are `left`."""

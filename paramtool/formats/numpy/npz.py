@@ -67,6 +67,8 @@ def read(path: str) -> Checkpoint:
         plain = tuple((name, TensorRef(name)) for name in entries)
         tree = replace(found.tree, items=(*plain, *found.tree.items))
         entries |= found.entries
+        if not entries:
+            raise FormatError(f"{path}: its arrays are pickles that hold no NumPy arrays", hint=objects.SAVE)
         arrays.storages |= found.storages
     views = {name: value for name, value in arrays.values.items() if isinstance(value, View)}
     modules, parts, notes = symbol.describe(path, views)
