@@ -4,7 +4,7 @@
     an entry of a header  one that names tensors or modules of its file: what they are made into by the library that
                           wrote it, as torchao does for each quantised weight and ComfyUI for each layer
     config.json           beside codes, how they are read, but for settings of the program that calculates with them
-
+    adapter_config.json   all that it says of an adapter, but for what it was trained with and for
     objects beside codes  of their module, such as the number of bits and the axis of a layer of HQQ
 
 Other entries, such as a title or the configuration of a model of Keras, are metadata.
@@ -31,10 +31,13 @@ RUNTIME = {"backend", "max_input_length", "activation_scale_ub", "dequantize", "
 RUNTIME |= {"llm_int8_threshold", "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight"}
 RUNTIME |= {"bnb_4bit_compute_dtype", "use_exllama", "exllama_config", "use_cuda_fp16", "do_fuse"}
 RUNTIME |= {"dataset", "tokenizer", "batch_size", "pad_token_id", "model_seqlen", "damp_percent", "true_sequential"}
+RUNTIME |= {"auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision", "task_type"}
+RUNTIME |= {"lora_dropout", "module_dropout", "rank_dropout", "megatron_config", "megatron_core", "qalora_group_size"}
 """Settings that change how a program calculates with weights, and not the weights: those that loading may replace
-(`get_loading_attributes` in transformers/utils/quantization_config.py), of bitsandbytes, kernels and calibrations."""
-FACTORS = ("lora_alpha", "r", "alpha_pattern", "rank_pattern", "use_rslora", "use_dora", "fan_in_fan_out", "peft_type")
-"""Settings of an adapter that its values depend on; those that are not said are false or empty."""
+(`get_loading_attributes` in transformers/utils/quantization_config.py), of bitsandbytes, kernels and calibrations; and
+of adapters, what they were trained with, or for, and a size that their shapes show."""
+NOT_SAID = {"null", "false", "{}", "[]"}
+"""Settings of an adapter as they are where its config, of an earlier PEFT, does not have them."""
 HEADER = " (header)"
 """Behind the key of an entry, as a label."""
 MAX_WORDS = 40
@@ -119,13 +122,18 @@ def of_config(checkpoint: Checkpoint) -> dict[str, Fact]:
     return _settings(found)
 
 
-def of_adapter(checkpoint: Checkpoint) -> dict[str, Fact]:
-    """What PEFT's config beside an adapter says of how its factors are scaled and added (peft/tuners/lora/layer.py)."""
+def of_adapter(checkpoint: Checkpoint, is_renamed: bool = False) -> dict[str, Fact]:
+    """What PEFT's config beside an adapter says of how its factors are scaled and added; lists of names are sets.
+
+    Not which modules have factors, where these were renamed.
+    """
     said = config_beside(checkpoint.path, adapter_config.NAME)
-    values = {
-        key: sorted(one.values()) if isinstance(one, dict) else one for key, one in said.items() if key in FACTORS
+    found = {
+        key: sorted(one) if isinstance(one, list) and all(isinstance(name, str) for name in one) else one
+        for key, one in said.items()
+        if key not in RUNTIME and not (is_renamed and key == adapter_config.MODULES)
     }
-    return {key: Fact(json.dumps(one), json.dumps(one)) for key, one in values.items() if one}
+    return {at: Fact(one, one) for at, one in _leaves(found, "") if one not in NOT_SAID}
 
 
 def _settings(said: Mapping[str, str]) -> dict[str, Fact]:

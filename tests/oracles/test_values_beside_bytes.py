@@ -361,6 +361,33 @@ def test_each_key_of_a_config(kind: str, tmp_path: Path) -> None:
         assert (all if key in RUNTIME else lambda found: not any(found))(is_same), (key, is_same)
 
 
+def test_each_key_of_the_config_of_an_adapter(tmp_path: Path) -> None:
+    """Another value of any key, or none where it says something, is another adapter; but for what it was trained for."""
+    peft = pytest.importorskip("peft")
+    network = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    config = peft.LoraConfig(target_modules=["0", "1"], r=2, lora_alpha=4, alpha_pattern={"0": 8}, rank_pattern={"0": 1})
+    peft.get_peft_model(network, config).save_pretrained(tmp_path / "a")
+    said = json.loads((tmp_path / "a" / "adapter_config.json").read_text())
+    weights = (tmp_path / "a" / "adapter_model.safetensors").read_bytes()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "adapter_model.safetensors").write_bytes(weights)
+
+    def is_same(changed: dict[str, Any]) -> list[bool]:
+        (tmp_path / "b" / "adapter_config.json").write_text(json.dumps(changed))
+        found = judged(tmp_path / "a", tmp_path / "b")
+        return [*found[:2], *found[4:]]  # verify compares every byte of that file, and none with tensors_only
+
+    assert all(is_same({key: one[::-1] if key == "target_modules" else one for key, one in said.items()}))
+    assert all(is_same({key: one for key, one in said.items() if one not in (None, False, {}, [])}))
+    changed = [one for one in altered(said) if one.keys() == said.keys()]
+    assert len(changed) > 30
+    for one in changed:
+        key = next(key for key in said if said[key] != one[key])
+        assert (all if key in RUNTIME else lambda found: not any(found))(is_same(one)), key
+    for one in ({"alpha_pattern": {"1": 8}}, {"use_rslora": True}, {"target_modules": ["0"]}):
+        assert not any(is_same(said | one)), one
+
+
 def test_settings_that_loading_replaces() -> None:
     """What transformers lets a caller replace at loading is no property of the weights; which modules are codes is."""
     made = pytest.importorskip("transformers.utils.quantization_config")

@@ -205,7 +205,8 @@ def diff(
         first, second, tensors, (os.fspath(a), os.fspath(b)), made=MadeFrom(work.sources, frozenset(work.copied))
     )
     renames = [(one.b[0], one.a[0]) for one in tensors if len(one.a) == 1 == len(one.b)]
-    adapters = of_adapter(first), of_adapter(second)
+    is_renamed = any(one.a != one.b for one in tensors)
+    adapters = [of_adapter(one, is_renamed) for one in (first, second)]
     versions = other_versions(first.objects, second.objects, renames)
     first, second = work.as_made
     has_keys = _says_nesting(first, second) and _says_nesting(second, first)
@@ -222,7 +223,7 @@ def diff(
         (*tied.differences, *work.untied),
         tuple(_of_sides(text) for text in objects.differences if text not in metadata),
         tuple(map(_of_sides, metadata)),
-        tuple(doubts(tensors, work.otherwise, versions, adapters if all(adapters) else ({}, {}))),
+        tuple(doubts(tensors, work.otherwise, versions, adapters if all(adapters) else ())),
         (
             *map(_of_sides, objects.notes),
             *_noted(first, second),
@@ -293,15 +294,15 @@ SHOWN = 3
 
 
 def doubts(
-    tensors: Sequence[TensorDiff], otherwise: Mapping[str, str], versions: Sequence[str], adapters: tuple[Facts, Facts]
+    tensors: Sequence[TensorDiff], otherwise: Mapping[str, str], versions: Sequence[str], adapters: Sequence[Facts]
 ) -> Iterator[str]:
     """Why the values of the same numbers are undecided, in sentences; `--exit-code` judges them as other weights.
 
     `otherwise` are tensors of recurrent networks with the map of a layout that does not make them, `versions` modules
-    of other versions, `adapters` what the configs of both say of factors.
+    of other versions, `adapters` what the configs of both say of factors, if they do.
     """
-    if how := differences(*adapters):
-        yield f"adapter_config.json: {how}; the factors are the same, what is added to the weights is not"
+    if adapters and (how := differences(*adapters)):
+        yield f"adapter_config.json: {how}; the factors are the same, and what they add to the weights may not be"
     layouts = _unlike_layouts(tensors, otherwise)
     for names, one, many, what in (
         (_moved_in_place(tensors), "tensor has its", "tensors have their",
