@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import chain
 
 from paramtool.commands._differences import object_differences
-from paramtool.commands._value_facts import Facts, differences, of_adapter
+from paramtool.commands._value_facts import differences, of_adapter
 from paramtool.commands.config_ties import as_stored
 from paramtool.commands.diff import explained
 from paramtool.commands.diff.casts import casts, casts_by_name, casts_by_renames, reshaped
@@ -206,7 +206,7 @@ def diff(
     )
     renames = [(one.b[0], one.a[0]) for one in tensors if len(one.a) == 1 == len(one.b)]
     is_renamed = any(one.a != one.b for one in tensors)
-    adapters = [of_adapter(one, is_renamed) for one in (first, second)]
+    adapters = of_adapter(first, is_renamed), of_adapter(second, is_renamed)
     versions = other_versions(first.objects, second.objects, renames)
     first, second = work.as_made
     has_keys = _says_nesting(first, second) and _says_nesting(second, first)
@@ -223,7 +223,7 @@ def diff(
         (*tied.differences, *work.untied),
         tuple(_of_sides(text) for text in objects.differences if text not in metadata),
         tuple(map(_of_sides, metadata)),
-        tuple(doubts(tensors, work.otherwise, versions, adapters if all(adapters) else ())),
+        tuple(doubts(tensors, work.otherwise, versions, differences(*adapters) if all(adapters) else "")),
         (
             *map(_of_sides, objects.notes),
             *_noted(first, second),
@@ -294,15 +294,15 @@ SHOWN = 3
 
 
 def doubts(
-    tensors: Sequence[TensorDiff], otherwise: Mapping[str, str], versions: Sequence[str], adapters: Sequence[Facts]
+    tensors: Sequence[TensorDiff], otherwise: Mapping[str, str], versions: Sequence[str], adapters: str
 ) -> Iterator[str]:
     """Why the values of the same numbers are undecided, in sentences; `--exit-code` judges them as other weights.
 
     `otherwise` are tensors of recurrent networks with the map of a layout that does not make them, `versions` modules
-    of other versions, `adapters` what the configs of both say of factors, if they do.
+    of other versions, `adapters` how the configs of both say other things of factors.
     """
-    if adapters and (how := differences(*adapters)):
-        yield f"adapter_config.json: {how}; the factors are the same, and what they add to the weights may not be"
+    if adapters:
+        yield f"adapter_config.json: {adapters}; the factors are the same, and what they add to the weights may not be"
     layouts = _unlike_layouts(tensors, otherwise)
     for names, one, many, what in (
         (_moved_in_place(tensors), "tensor has its", "tensors have their",
