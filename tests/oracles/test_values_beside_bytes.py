@@ -362,10 +362,11 @@ def test_each_key_of_a_config(kind: str, tmp_path: Path) -> None:
 
 
 def test_each_key_of_the_config_of_an_adapter(tmp_path: Path) -> None:
-    """Another value of any key, or none where it says something, is another adapter; but for what it was trained for."""
+    """Another value of any key, or none where it says something, is another adapter, but for what training reads."""
     peft = pytest.importorskip("peft")
     network = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
-    config = peft.LoraConfig(target_modules=["0", "1"], r=2, lora_alpha=4, alpha_pattern={"0": 8}, rank_pattern={"0": 1})
+    patterns = {"alpha_pattern": {"0": 8}, "rank_pattern": {"0": 1}}
+    config = peft.LoraConfig(target_modules=["0", "1"], r=2, lora_alpha=4, **patterns)
     peft.get_peft_model(network, config).save_pretrained(tmp_path / "a")
     said = json.loads((tmp_path / "a" / "adapter_config.json").read_text())
     weights = (tmp_path / "a" / "adapter_model.safetensors").read_bytes()

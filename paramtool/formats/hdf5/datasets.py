@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, BinaryIO
@@ -408,6 +408,15 @@ class Datasets:
                     f"{self.where}: datasets overlap: bytes {last.start}-{last.stop} and {place.start}-{place.stop}"
                 )
             stop, last = place.stop, place
+
+
+def texts(held: File, names: Collection[str]) -> dict[str, str]:
+    """Attributes of the root group that are one string; FormatError if one is not UTF-8."""
+    found = {name: row[0] for name, row in held.root.strings.items() if name in names and len(row) == 1}
+    for name, text in found.items():
+        if not is_text(text):
+            raise FormatError(f"{held.where}: attribute {name!r} is not UTF-8", AGAIN)
+    return found
 
 
 def is_text(text: str) -> bool:

@@ -21,8 +21,7 @@ from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import object_tree
 from paramtool.formats.files import open_source
 from paramtool.formats.hdf5 import datasets as hdf5
-from paramtool.formats.hdf5 import keras
-from paramtool.formats.hdf5.keras_config import marshalled
+from paramtool.formats.hdf5.keras_config import ATTRIBUTES, marshalled
 from paramtool.model.checkpoint import Checkpoint, Entry, Value
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
@@ -37,7 +36,7 @@ def read(path: str) -> Checkpoint:
     file, source = open_source(path)
     with file:
         producer = file.readline(80).split(b"\0")[0].decode("ascii", "replace").strip()
-        held = hdf5.read(file, ByteRange(path, 0, source.nbytes), keras.ATTRIBUTES, values=True)
+        held = hdf5.read(file, ByteRange(path, 0, source.nbytes), ATTRIBUTES, values=True)
     datasets = hdf5.Datasets(held, ByteRange(path, 0, source.nbytes))
     datasets.walk(held.root, lambda at, group: [name for name in group.links if at or name != TYPES])
     walk = _JldWalk(datasets)
@@ -52,7 +51,7 @@ def read(path: str) -> Checkpoint:
         storages=datasets.storages,
         entries={name: Entry(value, object_tree.leaf_role(name, "model")) for name, value in walk.values.items()},
         producer=producer,
-        unknown=tuple(marshalled(keras.texts(held))),
+        unknown=tuple(marshalled(hdf5.texts(held, ATTRIBUTES))),
         left_out=(left_out,) if left else (),
     )
 

@@ -22,7 +22,7 @@ from paramtool.formats import object_tree, sniff
 from paramtool.formats.files import open_source
 from paramtool.formats.hdf5 import _keras_layers, keras_rnn
 from paramtool.formats.hdf5 import datasets as hdf5
-from paramtool.formats.hdf5.keras_config import SOURCES, VERSION, KerasConfig, decoded
+from paramtool.formats.hdf5.keras_config import ATTRIBUTES, SOURCES, VERSION, KerasConfig, decoded
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry, Module, Unknown
@@ -31,8 +31,6 @@ from paramtool.model.storage import ByteRange, SourceFile
 
 NAME = "keras"
 WEIGHTS = "model.weights.h5"
-ATTRIBUTES = (VERSION, "backend", "model_config", "training_config")
-"""Attributes of the root group that are kept as the file's metadata."""
 LAYERS, WEIGHT_NAMES = "layer_names", "weight_names"
 """Attributes of groups that list what is in them, in order."""
 TITLE = "name"
@@ -50,7 +48,7 @@ def read(path: str) -> Checkpoint:
         place = _place(file, source)
         held = hdf5.read(file, place.range, (*ATTRIBUTES, LAYERS, WEIGHT_NAMES, TITLE))
     datasets = hdf5.Datasets(held, place.range)
-    said = {**texts(held), **place.texts}
+    said = {**hdf5.texts(held, ATTRIBUTES), **place.texts}
     config = KerasConfig.of(said)
     order = _RankedNames(config.ranks())
     datasets.walk(held.root, order)
@@ -124,15 +122,6 @@ def _place(file: BinaryIO, source: SourceFile) -> _LayerPlace:
     scanned = scan.scan_members(file, source, others)
     note = f"{plural(len(others), 'other member')} of the archive, not scanned to the end for pickles"
     return _LayerPlace(held, texts, "keras zip", scanned.unknown, () if scanned.ended else (note,))
-
-
-def texts(held: hdf5.File) -> dict[str, str]:
-    """The attributes of the root group that are kept."""
-    found = {name: row[0] for name, row in held.root.strings.items() if name in ATTRIBUTES and len(row) == 1}
-    for name, text in found.items():
-        if not hdf5.is_text(text):
-            raise FormatError(f"{held.where}: attribute {name!r} is not UTF-8", hdf5.AGAIN)
-    return found
 
 
 def _is_keras(names: Sequence[str]) -> bool:

@@ -19,6 +19,8 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Unknown
 
 VERSION = "keras_version"
+ATTRIBUTES = (VERSION, "backend", "model_config", "training_config")
+"""Attributes of the root group that are kept as a file's metadata."""
 SOURCES = ("config.json", "model_config")
 """The places of a configuration: a member of a `.keras` zip, an attribute of an `.h5`."""
 FORWARD, BACKWARD = "forward_layer", "backward_layer"

@@ -43,8 +43,9 @@ def converted_again(module: Module, made: Checkpoint, source: Checkpoint) -> Con
     name, words, at = said
     olds = module.stacked or (at,)
     described = all(any(one.at == old and one.layout == name for one in source.modules) for old in olds)
-    facts = {fact: value for fact, value in parse(module.spec).items() if not (module.stacked and fact in _OF_STACK)}
     try:
+        left_out = _OF_STACK if module.stacked else ()
+        facts = {fact: value for fact, value in parse(module.spec).items() if fact not in left_out}
         if layouts.find(name).options and not described and name == words:
             return None
         if any(kept_off(old, name) is not None for old in olds for name in source.entries):
