@@ -47,6 +47,10 @@ def _refuse(names: tuple[str, ...], given: Mapping[str, Any], error: ParamtoolEr
         said.get(name, getattr(said.get("options"), name, None))
         for name in ("weights", "allow_class", "allow_unknown", *names)
     )
+    try:
+        policy.checked(allowed or ())
+    except ParamtoolError:  # which says what can never be allowed
+        return
     every = [path for value in values for path in (value if isinstance(value, (list, tuple)) else (value,))]
     for path in every if error.below is None or len(every) > 1 else ():  # the error has all of a folder in it
         if isinstance(path, (str, os.PathLike)):

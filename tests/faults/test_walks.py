@@ -15,8 +15,8 @@ from safetensors.numpy import save_file
 from tests.faults.serving import Command, Desk, Server
 
 MOST = 72
-"""Calls for a file that is no model's: it is listed, its first bytes say its kind, it is tried as weights if it is called
-so, and scanned."""
+"""Calls for a file that is no model's: it is listed, its beginning says its kind, it is tried as weights if it is
+called so, and scanned."""
 KINDS: dict[str, Callable[[int], bytes]] = {
     "txt": lambda k: b"%d lines" % k,
     "json": lambda k: json.dumps({"k": k}).encode(),

@@ -486,7 +486,8 @@ def test_what_is_not_scanned_to_its_end_is_named(form: str, tmp_path: Path) -> N
     made(tmp_path / "model", {}, "model.safetensors")
     (tmp_path / "model" / "x").write_bytes(NAMED[form])
     ran = quick("check", "model", cwd=tmp_path)
-    assert "not looked at for pickles: 'x" in " ".join((ran.out + ran.err).split()), ran
+    said = "found more than 1,000 pickles" if form == "many pickles" else "not looked at for pickles: 'x"
+    assert said in " ".join((ran.out + ran.err).split()), ran
 
 
 @pytest.mark.parametrize("form", ["in reach", "beyond"])
