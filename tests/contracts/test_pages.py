@@ -162,7 +162,6 @@ RIDDLES = (
 """Words that the glossary or plain English replaces."""
 
 
-@pytest.mark.sample(82)
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_the_words_are_those_of_the_glossary(page: Path) -> None:
     """Outside of code: a view is no "window", a sidecar file no "side file", and no sentence is a riddle.
