@@ -21,6 +21,7 @@ from paramtool.commands import rules as ruling
 from paramtool.commands.inspect import Inspection
 from paramtool.commands.rules import KINDS
 from paramtool.errors import MAX_LISTED, Defects, ParamtoolError, UnsafeError, UsageError, exit_code, printable
+from paramtool.formats.once import remembering
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.finding import Finding
@@ -96,6 +97,7 @@ class _Seen:
     **READING,
 )
 @_display.options
+@remembering()
 def command(
     paths: tuple[str, ...], as_json: bool, tensors: bool, *, tree: bool, depth: int | None, digest: bool,
     fail_on: tuple[str, ...], allow_unknown: bool, **options: Any,

@@ -18,6 +18,7 @@ from paramtool.formats import config_names, sniff, table
 from paramtool.formats.files import Contents, is_folder, open_source, read_bytes, unreadable
 from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.once import once
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.model.checkpoint import Checkpoint, judged_files
 from paramtool.model.objects import tensor_names
@@ -225,6 +226,7 @@ def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool) -> Iter
             gc.enable()
 
 
+@once
 def read_file(path: str) -> Checkpoint:
     """Describe one file, or the shards of one index, or the bundle that it is part of."""
     if (meant := _meant(path)) != path:

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from paramtool.errors import ParamtoolError, UnsafeError
 from paramtool.formats import describe
+from paramtool.formats.once import remembering
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,6 +23,7 @@ def judging(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def made(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
+        @remembering()
         def kept(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 return function(*args, **kwargs)

@@ -29,6 +29,7 @@ from paramtool.errors import ParamtoolError
 from paramtool.formats import policy, sniff
 from paramtool.formats.files import Contents, inflated, open_source
 from paramtool.formats.mxnet import states as mxnet
+from paramtool.formats.once import once
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, attempt
 from paramtool.formats.pickle.values import Instance, Use
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN
@@ -107,6 +108,7 @@ def scan(path: str) -> tuple[Unknown, ...]:
     return scan_file(path).unknown
 
 
+@once
 def scan_file(path: str) -> Scanned:
     """The full result of scanning a file."""
     try:

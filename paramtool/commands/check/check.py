@@ -38,7 +38,8 @@ from paramtool.errors import (
 from paramtool.formats import hf_config, policy
 from paramtool.formats.files import is_folder, unreadable
 from paramtool.formats.folder import weight_sets
-from paramtool.formats.folder.below import FolderReading, remembering
+from paramtool.formats.folder.below import FolderReading
+from paramtool.formats.once import remembering
 from paramtool.lazy_dataclass import frozen
 from paramtool.lockfile.lock import NAME
 from paramtool.model.checkpoint import judged_files
@@ -59,6 +60,7 @@ UNSAFE = BY_NAME["unsafe"].id
 
 
 @limiting
+@remembering()
 def check(
     paths: Path | Sequence[Path] = (),
     *,
@@ -107,8 +109,7 @@ def check(
     about = Checking(asked, locked, classes, allow_unknown, day, uses, progress, locked_files, rules)
     given = [os.fspath(path) for path in several(paths)]
     found = _targets(given, said, locked, locked_files.is_named if locked_files else lambda path: False)
-    with remembering():
-        files = tuple(file for target in about.joined(found.targets) for file in about.files(target))
+    files = tuple(file for target in about.joined(found.targets) for file in about.files(target))
     if damaged is not None:  # which hides no unsafe file
         if exit_code([file.exit_code for file in files]) not in (70, 4):
             raise damaged

@@ -14,8 +14,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from paramtool.errors import ParamtoolError, UnreadableError, UnsafeError, internal, some
@@ -51,19 +50,6 @@ class Seen(NamedTuple):
     """Why not all of it was looked at."""
     error: Exception | None = None
     """Why it is refused though it asks for nothing: a path out of its folder, or a bomb; or a defect of ours."""
-
-
-_remembered: ContextVar[dict[str, Seen]] = ContextVar("remembered")
-
-
-@contextmanager
-def remembering() -> Iterator[None]:
-    """Look at no file twice under one path in the block, in whichever folders it is found."""
-    token = _remembered.set({})
-    try:
-        yield
-    finally:
-        _remembered.reset(token)
 
 
 class Below(NamedTuple):
@@ -107,16 +93,11 @@ class FolderReading:
         self.folder = folder
         self._read, self._through = read, roots.through(read)
         self._seen: dict[str, Seen] = {}
-        self._failed: dict[str, ParamtoolError] = {}
         self.below: Below | None = None
 
     def read(self, path: str) -> Checkpoint:
         """Describe a file, or the files that it stands for."""
-        try:
-            found = self._through(path)
-        except ParamtoolError as error:
-            self._failed[path] = error
-            raise
+        found = self._through(path)
         files = judged_files(found)
         of_all = files if len(files) == 1 or not found.unknown else []  # of several files it is not clear which asks
         skipped = "" if any(UNENDED in note for note in found.notes) else None
@@ -127,13 +108,11 @@ class FolderReading:
         """What there is to say of all files below the folder."""
         found: dict[str, Seen] = {}
         paths = sorted(self._files(found), key=lambda path: not is_index_name(path))  # which speak for their shards
-        same = _remembered.get({})
         shown = watchers if watchers and len(paths) >= MANY_FILES else [lambda *about: nullcontext(lambda count: None)]
         with watching(), shown[0]("scan", len(paths)) as advance:  # what is only scanned is no input of an output
             for path in paths:
                 advance(1)
-                at = os.path.abspath(path)
-                seen = same[at] = self._seen.get(path) or same.get(at) or self._looked_at(path)
+                seen = self._seen.get(path) or self._looked_at(path)
                 if seen.asked or seen.error or seen.skipped is not None:
                     name = os.path.basename(path)
                     is_named = name.endswith(MAIN) and of_file(name).is_usual and not is_training_state(name)
@@ -157,8 +136,6 @@ class FolderReading:
                 head = file.read(table.HEAD_NBYTES)
             rows = (row for row in table.rows() if row.recognises(head, source.nbytes, path))
             kind = next((row.name for row in rows), "")
-            if path in self._failed:
-                raise self._failed[path]
             if kind or is_index(head, path) or means_bundle(path):
                 self.read(path)
                 return self._seen[path]

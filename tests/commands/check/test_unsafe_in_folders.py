@@ -605,8 +605,10 @@ def test_inner_folders_are_scanned_once(command: str, tmp_path: Path, monkeypatc
         made(tmp_path / "all" / name, {("", "x.pkl"): (evil, {})}, "model.safetensors")
         (tmp_path / "all" / name / "README").write_text("text")
     seen: list[str] = []
-    file = scan.scan_file
-    monkeypatch.setattr(scan, "scan_file", lambda path: (seen.append(os.path.normpath(path)), file(path))[1])
+    through = scan._looked_through
+    monkeypatch.setattr(
+        scan, "_looked_through", lambda file, source: (seen.append(source.path), through(file, source))[1]
+    )
     ran = quick(command, "all", cwd=tmp_path)
     assert ran.code == 4 and all(f"{name}/x.pkl" in ran.out + ran.err for name in ("a", "b/c")), ran
     assert len(seen) == len(set(seen)), seen
