@@ -386,15 +386,24 @@ def table() -> dict[str, Any]:
 
 
 def text(made: Mapping[str, Any]) -> str:
-    """JSON with a line for each entry, so that a change of a rule is a change of a line."""
+    """JSON with a line for each entry, so that a change of a rule is a change of a line; equal classes share one."""
     lines = []
     for key, value in made.items():
         if isinstance(value, str):
-            lines.append(f"{json.dumps(key)}: {json.dumps(value)}")
+            lines.append(f"{_text(key)}:{_text(value)}")
             continue
-        rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(one)}" for name, one in value.items())
-        lines.append(f"{json.dumps(key)}: {{\n{rows}\n}}")
+        if key == "classes":
+            rows: dict[str, list[str]] = {}
+            for name, row in value.items():
+                rows.setdefault(_text(row), []).append(name)
+            value = {" ".join(names): json.loads(row) for row, names in rows.items()}
+        entries = ",\n".join(f"{_text(name)}:{_text(one)}" for name, one in value.items())
+        lines.append(f"{_text(key)}:{{\n{entries}\n}}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def written(path: str, made: Mapping[str, Any]) -> None:

@@ -453,27 +453,109 @@ def groups(sources: Sources) -> tuple[dict[tuple, dict[str, str]], dict[str, str
     return found, computed
 
 
+QKV = "q[(heads head_dim) in] k[(kv_heads head_dim) in] v[(kv_heads value_dim) in]"
+GATED = "gate[ffn in] up[ffn in]"
+STACK = "gate[experts ffn in] up[experts ffn in]"
+MOE = "layers/fused_moe/unquantized_fused_moe_method.py:60"
+HEAD = "lm_head.weight"
+"""The head that vLLM looks for in a file: where the config ties it and the file has it, vLLM takes it for untied until
+both are loaded and equal (config/model.py 1255, transformers_utils/config.py 1538, model_loader/weight_tying.py).  So
+sharded_state opens a tied model that has both tensors; with one of them it misses the other, whichever that is."""
+CHANGES = "it changes values: A_log becomes A = -exp(A_log) when vLLM loads it; no layout changes values"
+COMPUTED = "its loading is code that does more than join and rename ({})"
+WHY = {
+    "_TRANSFORMERS_SUPPORTED_MODELS": "vLLM runs transformers' own class",
+    "_PREVIOUSLY_SUPPORTED_MODELS": "vLLM no longer has this class",
+    "_MULTIMODAL_MODELS": "the class has several towers, whose packed mappings the table does not carry",
+    "_SPECULATIVE_DECODING_MODELS": "the class drafts tokens for another, and the table does not carry its mapping",
+}
+"""{group of the registry: why its models have no rows}"""
+
+
+def family(models: list[str], places: list[str], renames: list, fused: list, names: list[str]) -> dict[str, Any]:
+    """Models whose loading is names and joins, with their rows.
+
+    Names are without the path before them and without `.weight` or `.bias`; `names` are an expert's three weights.
+    """
+    source = " ".join(f"models/{place}" for place in places)
+    rows: list[Any] = []
+    if names:
+        gate, down, up = (f"{{path}}.experts.{{expert}}.{name}.{{kind}}" for name in names)
+        stack = "{path}.experts.routed_experts."
+        more = {"along": 1, "source": MOE}
+        rows.append({"name": stack + "w13_{kind}", "parts": {"gate": gate, "up": up}, "pattern": STACK, **more})
+        rows.append({"name": stack + "w2_{kind}", "parts": {"down": down}, "pattern": "down[experts out ffn]", **more})
+    for name, parts in fused:
+        terms = ("q", "k", "v") if len(parts) == 3 else ("gate", "up")
+        templates = {term: f"{{path}}.{part}.{{kind}}" for term, part in zip(terms, parts, strict=True)}
+        pattern = QKV if len(parts) == 3 else GATED
+        rows.append({"name": f"{{path}}.{name}.{{kind}}", "parts": templates, "pattern": pattern, "source": source})
+    for was, new, kind in renames:
+        before, after = {"prefix": ("", "{rest}"), "suffix": ("{path}", "")}.get(kind, ("{path}", "{rest}"))
+        rows.append([before + new + after, before + was + after])
+    kinds = dict.fromkeys("qkv" if len(parts) == 3 else "gate-up" for _, parts in fused)
+    caveats = {"caveats": ["kernels"]} if names else {}
+    layouts = ", ".join((*kinds, *(("experts",) if names else ())))
+    return {"models": models, "rows": rows, **caveats, "layouts": layouts}
+
+
+def has_head(architecture: str) -> bool:
+    """Whether vLLM keeps the head of a model; of LlamaModel and its like it takes the outputs before it."""
+    return not architecture.endswith("Model") or architecture.endswith("LMHeadModel")
+
+
+def document(
+    version: str, digest: str, tied: list[tuple[str, str, list[str]]], groups: list[list], computed: dict[str, str],
+    rest: dict[str, list[str]],
+) -> dict[str, Any]:  # fmt: skip
+    """The table: families of models with their rows, and why others have none.
+
+    `digest` is the SHA-256 of the lines `PATH SHA-256` of the files that were read.
+    """
+    unread = {f"{WHY.get(of, 'the table does not carry its packed mapping')} (models/registry.py, {of})": names
+              for of, names in rest.items()}  # fmt: skip
+    heads = ([head, of, [name for name in names if has_head(name)]] for head, of, names in tied if head == HEAD)
+    return {
+        "version": version,
+        "digest": digest,
+        "families": [family(*group) for group in groups],
+        "refused": {
+            CHANGES: [name for name, place in computed.items() if "A_log" in place],
+            COMPUTED: {name: place for name, place in computed.items() if "A_log" not in place},
+        },
+        "unread": unread,
+        "tied": [one for one in heads if one[2]],
+        "embeddings": {of: sorted({name for _, other, names in tied if other == of for name in names})
+                       for of in dict.fromkeys(of for _, of, _ in tied)},
+    }  # fmt: skip
+
+
 def text(wheel: str) -> str:
-    """The table, as paramtool/dialects/tables/vllm.py reads it."""
+    """The table, as `paramtool.dialects.template.table` reads it."""
     sources = Sources(wheel)
     found, computed = groups(sources)
     read = "".join(f"{path} {digest}\n" for path, digest in sorted(sources.digests.items()))
-    made = {
-        "version": wheel.rpartition("/")[2].split("-")[1],
-        "digest": hashlib.sha256(read.encode()).hexdigest(),
-        "ties": [
-            [f"{head}.weight", f"{embedding}.weight", sorted(names)]
+    made = document(
+        wheel.rpartition("/")[2].split("-")[1],
+        hashlib.sha256(read.encode()).hexdigest(),
+        [
+            (f"{head}.weight", f"{embedding}.weight", sorted(names))
             for (head, embedding), names in sorted(ties(sources).items())
         ],
-        "groups": [
+        [
             [sorted(places), sorted(set(" ".join(places.values()).split())), renames, fused, experts]
             for (renames, fused, experts), places in sorted(
                 found.items(), key=lambda item: (-len(item[1]), sorted(item[1]))
             )
         ],
-        "computed": dict(sorted(computed.items())),
-        "others": others(sources, {*architectures(sources)}),
-    }
+        dict(sorted(computed.items())),
+        others(sources, {*architectures(sources)}),
+    )
+    return written(made)
+
+
+def written(made: dict[str, Any]) -> str:
+    """JSON with a line for each item of an outermost list or object."""
     return "{\n" + ",\n".join(f"{json.dumps(key)}: {_lines(value)}" for key, value in made.items()) + "\n}\n"
 
 

@@ -65,4 +65,5 @@ def check_record_place(output: Path, *, force: bool = False, inputs: Iterable[Pa
 
 def write_record(document: Mapping[str, Any], output: Path, *, force: bool = False) -> None:
     """Write a complete record or nothing; OutputError if the file exists already, or is no record with `force`."""
-    RECORD.write(os.fspath(output), (json.dumps(document, indent=1) + "\n").encode(), force=force, inputs=())
+    text = json.dumps(document, separators=(",", ":"))
+    RECORD.write(os.fspath(output), f"{text}\n".encode(), force=force, inputs=())

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from paramtool.errors import LayoutError, UsageError, plural, some
@@ -26,11 +25,10 @@ if TYPE_CHECKING:
 
 HUB = "transformers-4"
 MEMORY = "transformers-5"
-TABLES = {
-    "vllm": "vllm", "megatron": "megatron", "meta": "meta", "torch-mha": "torch_mha", "timm": "timm",
-    "gluonnlp": "gluonnlp", "gluonnlp-interleaved": "gluonnlp",
-}  # fmt: skip
-"""{dialect: the module of `tables` that has its rows}"""
+TABLES = (
+    "vllm", "megatron", "meta", "torch-mha", "timm", "gluonnlp", "gluonnlp-interleaved",
+)  # fmt: skip
+"""Dialects whose rows are in `tables/NAME.json`."""
 NAMES = (HUB, MEMORY, *TABLES)
 """Every dialect."""
 FactsOf = Callable[[str], Facts]
@@ -99,8 +97,14 @@ class _Tabled(OpenedDialect):
         check_lists(hub, self._facts)
         prefix = self.prefix(hub)
         made = _without(self._dialect.write({f"{prefix}{name}": hub[name] for name in hub}, self._sizes), prefix)
-        if check := self._dialect.table.check:
-            check(self._config, {one.name: one.shape for one in made})
+        table = self._dialect.table
+        for word, why, hint in table.lacks:
+            if name := next((one.name for one in made if word in one.name), ""):
+                raise LayoutError(f"{name!r} {why}", hint)
+        if table.name == "meta":
+            from paramtool.dialects import meta_params
+
+            meta_params.check(self._config, {one.name: one.shape for one in made})
         return made
 
     def prefix(self, hub: Collection[str]) -> str:
@@ -187,9 +191,10 @@ def architecture(config: Mapping[str, Any]) -> str:
 
 
 def table(name: str) -> DialectTable:
-    module = import_module(f"paramtool.dialects.tables.{TABLES[name]}")
-    found: DialectTable = module.INTERLEAVED if name.endswith("-interleaved") else module.TABLE
-    return found
+    """The table of a dialect."""
+    from paramtool.dialects import template
+
+    return template.table(name)
 
 
 def file_of(name: str) -> str:

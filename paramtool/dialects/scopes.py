@@ -24,7 +24,8 @@ TABLE = "transformers_5_24.json"
 @cache
 def table() -> Mapping[str, Any]:
     """The generated table: `version`, `rules`, `aliases`, `autos`, `classes`, `names`, `unbuilt`."""
-    found: Mapping[str, Any] = json.loads(package_data("dialects", "tables", TABLE))
+    found: dict[str, Any] = json.loads(package_data("dialects", "tables", TABLE))
+    found["classes"] = {name: row for names, row in found["classes"].items() for name in names.split()}
     return found
 
 

@@ -6,14 +6,17 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
+from functools import cache, cached_property
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import Shapes
+from paramtool.package_data import package_data
 
 _FIELD = re.compile(r"\{(\w+)\}")
 _KINDS = {"kind": "weight|bias", "path": ".+", "rest": ".*"}
@@ -111,49 +114,32 @@ class Templates:
         return next(self.matches(name), None)
 
 
-HubShapes = Shapes
-"""{tensor of transformers 4: its shape}"""
-
-
 class Caveat(NamedTuple):
-    """What a reader of a dialect should know, and of which models it is true."""
+    """What a reader of a dialect should know, and of which models it is true: of all, if nothing else is said."""
 
     text: str
-    concerns: Callable[[HubShapes, Mapping[str, Any]], bool] = lambda hub, config: True
-    """Whether it is true of a model with these tensors and this config."""
+    is_general: bool = False
+    """True of the program, which needs no warning: `paramtool layouts` shows it."""
+    words: Sequence[str] = ()
+    """Of models with one of these words in a name."""
+    multiple: int = 0
+    """Of models whose vocabulary size is not a multiple of it; adapters have no rows of tokens."""
+    is_of_next_tokens: bool = False
+    """Of models with layers that predict further tokens, behind the others."""
+    unless: Mapping[str, object] = {}
+    """Of models whose config has other values than these."""
 
-
-def general(text: str) -> Caveat:
-    """What is true of the program, and needs no warning: `paramtool layouts` shows it."""
-    return Caveat(text, lambda hub, config: False)
-
-
-def of_words(text: str, *words: str) -> Caveat:
-    """What concerns models with one of these words in a name."""
-    return Caveat(text, lambda hub, config: any(not frozenset(words).isdisjoint(name.split(".")) for name in hub))
-
-
-def padded(text: str, multiple: int) -> Caveat:
-    """What concerns models whose vocabulary size is not a multiple of a number; adapters have no rows of tokens."""
-
-    def is_padded(hub: HubShapes, config: Mapping[str, Any]) -> bool:
-        size = config.get("vocab_size")
-        if type(size) is not int:
-            return True
-        return size % multiple != 0 and any(shape and shape[0] >= size for shape in hub.values())
-
-    return Caveat(text, is_padded)
-
-
-def next_tokens(text: str) -> Caveat:
-    """What concerns models with layers that predict further tokens, behind the others."""
-
-    def has_more(hub: HubShapes, config: Mapping[str, Any]) -> bool:
-        count = config.get("num_hidden_layers")
-        numbers = (re.match(r"(?:\w+\.)*layers\.([0-9]{1,9})\.", name) for name in hub)
-        return type(count) is int and any(found is not None and int(found[1]) >= count for found in numbers)
-
-    return Caveat(text, has_more)
+    def concerns(self, hub: Shapes, config: Mapping[str, Any]) -> bool:
+        """Whether it is true of a model with these tensors of transformers 4 and this config."""
+        size, count = config.get("vocab_size"), config.get("num_hidden_layers")
+        if self.multiple and type(size) is int:
+            return size % self.multiple != 0 and any(shape and shape[0] >= size for shape in hub.values())
+        if self.is_of_next_tokens:
+            numbers = (re.match(r"(?:\w+\.)*layers\.([0-9]{1,9})\.", name) for name in hub)
+            return type(count) is int and any(found is not None and int(found[1]) >= count for found in numbers)
+        if self.words:
+            return any(not frozenset(self.words).isdisjoint(name.split(".")) for name in hub)
+        return not self.is_general and any(config.get(key) != one for key, one in self.unless.items() or [("", 0)])
 
 
 @frozen
@@ -215,8 +201,8 @@ class DialectTable:
     """Templates of names of transformers 4 that have a row for each token, where the program pads them."""
     file: str = ""
     """What the program calls the file of the weights in a model's folder; empty if it opens no folder, or any file."""
-    check: Callable[[Mapping[str, Any], Shapes], None] | None = None
-    """LayoutError if the program has no place for something that a config.json says, or for a tensor's shape."""
+    lacks: tuple[tuple[str, str, str], ...] = ()
+    """(a part of names, why the program has no tensor of such a name, a hint)."""
     tied: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """{architecture: (head, embedding)}: the program wants a tensor under both names, also where the config ties them.
     """
@@ -224,3 +210,53 @@ class DialectTable:
     """The same for architectures of the program that nobody looked at, too many to be listed."""
     embeddings: Mapping[str, str] = field(default_factory=dict)
     """{architecture: its embedding}, which says what is in front of all names, where a file may lack that."""
+
+
+@cache
+def table(name: str) -> DialectTable:
+    """The table of a dialect, from `tables/NAME.json`, whose members are those of these classes but for shorter forms.
+
+    `like` is another file, which it adds families to.  `rows` are lists of rows by name, of which each family has some;
+    a row may be [name, part, source].  `{base}` in the name of a part is the family's `base`, and a row or a table has
+    one `source` for all that name none.  `notes` are caveats by name.  Refusals are {why: models}, or {why with {} for
+    a place: {model: place}}.
+    """
+    data = json.loads(package_data("dialects", "tables", f"{name}.json"))
+    base = json.loads(package_data("dialects", "tables", f"{data['like']}.json")) if "like" in data else {}
+    found: dict[str, Any] = {**base, **data, "name": name}
+    taken = {key: found.pop(key, {}) for key in ("about", "like", "digest", "rows", "notes", "source", "is_read_only")}
+    lists, notes = base.get("rows", taken["rows"]) | taken["rows"], taken["notes"]
+
+    def rows(of: Any, start: str) -> Iterator[Row]:
+        is_read_only = of in taken["is_read_only"] if isinstance(of, str) else False
+        for one in lists[of] if isinstance(of, str) else [of]:
+            if isinstance(one, list):
+                one = {"name": one[0], "parts": {"w": one[1]}, **({"source": one[2]} if one[2:] else {})}
+            parts = {term: part.replace("{base}", start) for term, part in one["parts"].items()}
+            yield Row(**{"source": taken["source"] or "", "is_read_only": is_read_only, **one, "parts": parts})
+
+    def caveats(of: Mapping[str, Any]) -> tuple[Caveat, ...]:
+        return tuple(Caveat(**(notes[one] if isinstance(one, str) else one)) for one in of.get("caveats", ()))
+
+    families = tuple(
+        ModelRows(
+            tuple(one["models"]),
+            tuple(row for of in one["rows"] for row in rows(of, one.get("base", ""))),
+            caveats(one),
+            one["layouts"],
+        )
+        for one in (*base.get("families", ()), *data.get("families", ()))
+    )
+    known = {model for family in families for model in family.models}
+
+    def why(key: str) -> dict[str, str]:
+        told = ((one, models, text) for text, models in found.get(key, {}).items() for one in models)
+        return {model: text.format(of[model]) if isinstance(of, dict) else text
+                for model, of, text in sorted(told, key=itemgetter(0)) if model not in known}  # fmt: skip
+
+    return DialectTable(**{
+        **found, "families": families, "caveats": caveats(data), "refused": why("refused"), "unread": why("unread"),
+        "vocabulary": tuple(found.get("vocabulary", ())), "lacks": tuple(map(tuple, found.get("lacks", ()))),
+        "tied": {model: (head, of) for head, of, models in found.get("tied", ()) for model in models},
+        "embeddings": {model: of for of, models in found.get("embeddings", {}).items() for model in models},
+    })  # fmt: skip

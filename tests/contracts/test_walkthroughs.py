@@ -18,7 +18,7 @@ from tests.patience import PATIENCE
 ROOT = Path(__file__).resolve().parents[2]
 STEP = re.compile(
     r"(?:In `(?P<path>[^`]+)`, (?P<where>before|after) the line with `(?P<line>[^`]+)`|A new file `(?P<new>[^`]+)`):"
-    r"\n\n```(?P<language>python|text)\n(?P<text>.*?)^```$",
+    r"\n\n```(?P<language>python|text|json)\n(?P<text>.*?)^```$",
     re.M | re.S,
 )
 
@@ -30,7 +30,7 @@ def page(name: str) -> str:
 def follow(name: str, copy: Path) -> None:
     """Do each step of a page in a copy of the package; every block of Python and of lines belongs to a step."""
     steps = [*STEP.finditer(joined(page(name)))]
-    assert len(steps) == len(re.findall("^```(?:python|text)$", page(name), re.M)) > 1
+    assert len(steps) == len(re.findall("^```(?:python|text|json)$", page(name), re.M)) > 1
     for step in steps:
         if step["new"]:
             path = copy / step["new"]

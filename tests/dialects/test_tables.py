@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
@@ -11,11 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paramtool import dialects
 from paramtool.dialects.dialect import Dialect
-from paramtool.dialects.tables import gluonnlp, megatron, meta, timm, torch_mha, vllm
-from paramtool.dialects.template import DialectTable, Row, Template
+from paramtool.dialects.template import DialectTable, Row, Template, table
 from paramtool.errors import LayoutError
 from paramtool.layouts.pattern import blocks, parse
+from paramtool.package_data import package_data
 from paramtool.parts import patterns, solving
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes
@@ -23,22 +25,14 @@ from paramtool.passes.diff.exchanges import exchanged
 from tests.dialects.moved import moved, shapes
 from tests.examples import examples
 
-TABLES = (
-    vllm.TABLE,
-    megatron.TABLE,
-    meta.TABLE,
-    torch_mha.TABLE,
-    timm.TABLE,
-    gluonnlp.TABLE,
-    gluonnlp.INTERLEAVED,
-)
+TABLES = VLLM, MEGATRON, META, TORCH_MHA, TIMM, GLUONNLP, INTERLEAVED = tuple(map(table, dialects.TABLES))
 PER_GROUP = [
-    (megatron.TABLE, "LlamaForCausalLM", "model.layers.0.self_attn.{}_proj.weight"),
-    (meta.TABLE, "LlamaForCausalLM", "model.layers.0.self_attn.{}_proj.weight"),
-    (vllm.TABLE, "Llama4ForCausalLM", "model.layers.0.self_attn.{}_proj.weight"),
+    (MEGATRON, "LlamaForCausalLM", "model.layers.0.self_attn.{}_proj.weight"),
+    (META, "LlamaForCausalLM", "model.layers.0.self_attn.{}_proj.weight"),
+    (VLLM, "Llama4ForCausalLM", "model.layers.0.self_attn.{}_proj.weight"),
 ]
 PER_HEAD = [
-    (gluonnlp.INTERLEAVED, "BertModel", "encoder.layer.0.attention.self.{}.weight"),
+    (INTERLEAVED, "BertModel", "encoder.layer.0.attention.self.{}.weight"),
 ]
 """(table, model, what its queries, keys and values are called): facts that no shape shows decide about rows."""
 SIZES = {
@@ -167,23 +161,22 @@ def test_a_model_is_in_one_family_and_not_refused(table: DialectTable) -> None:
 
 def test_counts_of_the_generated_table() -> None:
     """Those of vLLM 0.33.0; docs/make_vllm_names.py says the same of its wheel."""
-    assert vllm.NAMES["version"] == "0.33.0"
-    assert len(vllm.NAMES["groups"]) == 14
-    assert sum(len(group[0]) for group in vllm.NAMES["groups"]) == 58
-    assert len(vllm.NAMES["computed"]) == 107
+    made = json.loads(package_data("dialects", "tables", "vllm_0_33.json"))
+    assert made["version"] == VLLM.version == "0.33.0"
+    assert len(made["families"]) == 14
+    assert sum(len(family["models"]) for family in made["families"]) == 58
+    assert sum(map(len, made["refused"].values())) == 107
 
 
 def test_changes_of_values_are_refused_under_that_name() -> None:
-    for table, model in ((megatron.TABLE, "Qwen3NextForCausalLM"), (vllm.TABLE, "MambaForCausalLM")):
+    for of, model in ((MEGATRON, "Qwen3NextForCausalLM"), (VLLM, "MambaForCausalLM")):
         with pytest.raises(Exception, match="changes values") as error:
-            Dialect(table, model)
+            Dialect(of, model)
         assert error.value.exit_code == 5
 
 
 def test_stored_is_in_the_order_of_the_file() -> None:
-    made = Dialect(meta.TABLE, "LlamaForCausalLM").write(
-        {"model.norm.weight": (4,), "other": (2,)}, lambda name: Sizes({})
-    )
+    made = Dialect(META, "LlamaForCausalLM").write({"model.norm.weight": (4,), "other": (2,)}, lambda name: Sizes({}))
     assert [one.name for one in made] == ["other", "norm.weight"]
     assert all(isinstance(one, Stored) for one in made)
 
@@ -260,16 +253,16 @@ def test_another_fact_gives_other_bytes(
 def test_models_of_vllm_without_a_table_are_refused_by_name(model: str, why: str) -> None:
     """With the version that was read, the reason, and what to do."""
     with pytest.raises(LayoutError, match=rf"^the table of vllm \(0\.33\.0\) lacks {model}: .*{why}") as error:
-        Dialect(vllm.TABLE, model)
+        Dialect(VLLM, model)
     assert error.value.exit_code == 5
     assert "give it the folder as it is" in error.value.hint
     assert "`paramtool layouts vllm` lists" in error.value.hint
 
 
 def test_no_model_has_rows_and_a_reason_why_it_has_none() -> None:
-    with_rows = {name for family in vllm.TABLE.families for name in family.models}
-    assert not vllm.TABLE.unread.keys() & (with_rows | vllm.TABLE.refused.keys())
-    assert len(vllm.TABLE.unread) == sum(map(len, vllm.NAMES["others"].values())) > 200
+    with_rows = {name for family in VLLM.families for name in family.models}
+    assert not VLLM.unread.keys() & (with_rows | VLLM.refused.keys())
+    assert len(VLLM.unread) == 288
     with pytest.raises(LayoutError, match=r"^the table of vllm \(0\.33\.0\) lacks NoSuchModel") as error:
-        Dialect(vllm.TABLE, "NoSuchModel")
+        Dialect(VLLM, "NoSuchModel")
     assert "`paramtool layouts vllm`" in error.value.hint

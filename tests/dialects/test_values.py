@@ -45,14 +45,16 @@ from transformers import (
 
 from paramtool.dialects import recognised
 from paramtool.dialects.dialect import Dialect
-from paramtool.dialects.tables import gluonnlp, megatron, meta, torch_mha, vllm
-from paramtool.dialects.template import DialectTable
+from paramtool.dialects.template import DialectTable, table
 from paramtool.errors import LayoutError
 from paramtool.parts.facts import facts
 from paramtool.parts.pieces import whole
 from paramtool.parts.sizes import Sizes, UnknownSize
 from tests.dialects.moved import Tensors, moved, shapes
 
+VLLM, MEGATRON, META, TORCH_MHA, GLUONNLP, INTERLEAVED = map(
+    table, ("vllm", "megatron", "meta", "torch-mha", "gluonnlp", "gluonnlp-interleaved")
+)
 H, G, D, N, F, E = 4, 2, 8, 24, 20, 3
 FACTS = Sizes({"heads": H, "kv_heads": G, "head_dim": D, "rotary": D})
 CONFIG = {
@@ -167,7 +169,7 @@ def _per_group(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tenso
 @pytest.mark.parametrize("make", [_llama, _qwen2])
 def test_vllm_joins_qkv_and_gate_up(make: Callable[[], nn.Module], saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := make())
-    made = _written(vllm.TABLE, model, hub)
+    made = _written(VLLM, model, hub)
     layer = "model.layers.1"
     assert torch.equal(made[f"{layer}.self_attn.qkv_proj.weight"], torch.cat(_qkv(hub, layer)))
     if make is _qwen2:
@@ -189,7 +191,7 @@ def test_vllm_stacks_experts(
     make: Callable[[], nn.Module], module: str, names: tuple[str, ...], saved: Callable[[nn.Module], Tensors]
 ) -> None:
     hub = saved(model := make())
-    made = _written(vllm.TABLE, model, hub)
+    made = _written(VLLM, model, hub)
     gate, up, down = ([hub[f"{module}.experts.{e}.{name}.weight"] for e in range(E)] for name in names)
     w13 = torch.stack([torch.cat(pair) for pair in zip(gate, up, strict=True)])
     assert torch.equal(made[f"{module}.experts.routed_experts.w13_weight"], w13)
@@ -200,7 +202,7 @@ def test_vllm_stacks_experts(
 def test_vllm_joins_the_down_projections_of_deepseek(saved: Callable[[nn.Module], Tensors]) -> None:
     """Where queries have a rank; the layer without one keeps its names."""
     hub = saved(model := _deepseek())
-    made = _written(vllm.TABLE, model, hub, Sizes({"q_rank": 6}))
+    made = _written(VLLM, model, hub, Sizes({"q_rank": 6}))
     at = "model.layers.1.self_attn."
     joined = torch.cat([hub[at + "q_a_proj.weight"], hub[at + "kv_a_proj_with_mqa.weight"]])
     assert torch.equal(made[at + "fused_qkv_a_proj.weight"], joined)
@@ -208,13 +210,13 @@ def test_vllm_joins_the_down_projections_of_deepseek(saved: Callable[[nn.Module]
     both = torch.cat([hub[f"{module}{part}_proj.weight"] for part in ("gate", "up")])
     assert torch.equal(made[module + "gate_up_proj.weight"], both)
     alone = {at + "kv_a_proj_with_mqa.weight": (14, N), at + "q_proj.weight": (8, N)}
-    written = Dialect(vllm.TABLE, "DeepseekV2ForCausalLM").write(alone, lambda _: Sizes({}))
+    written = Dialect(VLLM, "DeepseekV2ForCausalLM").write(alone, lambda _: Sizes({}))
     assert [one.name for one in written] == list(alone)
 
 
 def test_vllm_turns_the_experts_of_gpt_oss(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _gpt_oss())
-    made = _written(vllm.TABLE, model, hub)
+    made = _written(VLLM, model, hub)
     was, new = "model.layers.0.mlp.experts.", "model.layers.0.mlp.experts.routed_experts."
     assert torch.equal(made[new + "w13_weight"], hub[was + "gate_up_proj"].permute(0, 2, 1))
     assert torch.equal(made[new + "w2_weight"], hub[was + "down_proj"].permute(0, 2, 1))
@@ -227,7 +229,7 @@ def test_vllm_turns_the_experts_of_gpt_oss(saved: Callable[[nn.Module], Tensors]
 
 def test_vllm_turns_the_pairs_of_llama_4(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _llama4())
-    made = _written(vllm.TABLE, model, hub)
+    made = _written(VLLM, model, hub)
     q, k, v = _qkv(hub, "model.layers.1")
     q, k = (one.view(heads, D // 2, 2, N).transpose(1, 2).reshape(heads * D, N) for one, heads in ((q, H), (k, G)))
     assert torch.equal(made["model.layers.1.self_attn.qkv_proj.weight"], torch.cat([q, k, v]))
@@ -238,7 +240,7 @@ def test_vllm_turns_the_pairs_of_llama_4(saved: Callable[[nn.Module], Tensors]) 
 
 def test_vllm_puts_heads_of_bloom_together(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _bloom())
-    made = _written(vllm.TABLE, model, hub, Sizes({"heads": H, "kv_heads": H, "head_dim": D, "rotary": D}))
+    made = _written(VLLM, model, hub, Sizes({"heads": H, "kv_heads": H, "head_dim": D, "rotary": D}))
     for kind in ("weight", "bias"):
         name = f"transformer.h.1.self_attention.query_key_value.{kind}"
         old = hub[name]
@@ -248,7 +250,7 @@ def test_vllm_puts_heads_of_bloom_together(saved: Callable[[nn.Module], Tensors]
 
 def test_vllm_puts_groups_of_falcon_together(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _falcon())
-    made = _written(vllm.TABLE, model, hub)
+    made = _written(VLLM, model, hub)
     for kind in ("weight", "bias"):
         name = f"transformer.h.1.self_attention.query_key_value.{kind}"
         old = hub[name].reshape(G, H // G + 2, D, *hub[name].shape[1:])
@@ -258,7 +260,7 @@ def test_vllm_puts_groups_of_falcon_together(saved: Callable[[nn.Module], Tensor
 
 def test_vllm_turns_gpt_2(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _gpt2())
-    made = _written(vllm.TABLE, model, hub)
+    made = _written(VLLM, model, hub)
     for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"):
         name = f"transformer.h.1.{name}"
         assert torch.equal(made[f"{name}.weight"], hub[f"{name}.weight"].T)
@@ -267,7 +269,7 @@ def test_vllm_turns_gpt_2(saved: Callable[[nn.Module], Tensors]) -> None:
 
 def test_vllm_takes_the_stacks_of_granite(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _granite_moe())
-    made = _written(vllm.TABLE, model, hub)
+    made = _written(VLLM, model, hub)
     module = "model.layers.1.block_sparse_moe."
     assert torch.equal(made[module + "experts.routed_experts.w13_weight"], hub[module + "input_linear.weight"])
     assert torch.equal(made[module + "gate.weight"], hub[module + "router.layer.weight"])
@@ -276,7 +278,7 @@ def test_vllm_takes_the_stacks_of_granite(saved: Callable[[nn.Module], Tensors])
 @pytest.mark.parametrize("make", [_llama, _qwen2, _mixtral, _qwen3_moe, _glm4_moe, _gpt_oss])
 def test_megatron_joins_by_group(make: Callable[[], nn.Module], saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := make())
-    made = _written(megatron.TABLE, model, hub)
+    made = _written(MEGATRON, model, hub)
     for kind in ("weight", "bias"):
         if f"model.layers.1.self_attn.q_proj.{kind}" in hub:
             found = made[f"decoder.layers.1.self_attention.linear_qkv.{kind}"]
@@ -289,7 +291,7 @@ def test_megatron_joins_by_group(make: Callable[[], nn.Module], saved: Callable[
 
 def test_megatron_has_a_gated_mlp_for_each_expert(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _mixtral())
-    made = _written(megatron.TABLE, model, hub)
+    made = _written(MEGATRON, model, hub)
     for e in range(E):
         w1, w3, w2 = (hub[f"model.layers.1.block_sparse_moe.experts.{e}.{name}.weight"] for name in ("w1", "w3", "w2"))
         assert torch.equal(made[f"decoder.layers.1.mlp.experts.linear_fc1.weight{e}"], torch.cat([w1, w3]))
@@ -298,7 +300,7 @@ def test_megatron_has_a_gated_mlp_for_each_expert(saved: Callable[[nn.Module], T
 
 def test_megatron_takes_gpt_oss_apart(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _gpt_oss())
-    made = _written(megatron.TABLE, model, hub)
+    made = _written(MEGATRON, model, hub)
     was = "model.layers.1.mlp.experts."
     for e in range(E):
         both, bias = hub[was + "gate_up_proj"][e].T, hub[was + "gate_up_proj_bias"][e]
@@ -311,7 +313,7 @@ def test_megatron_takes_gpt_oss_apart(saved: Callable[[nn.Module], Tensors]) -> 
 
 def test_megatron_names_the_norm_of_a_dense_layer_otherwise(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _deepseek())
-    made = _written(megatron.TABLE, model, hub)
+    made = _written(MEGATRON, model, hub)
     dense, experts = (f"decoder.layers.{k}." for k in (0, 1))
     assert dense + "mlp.linear_fc1.layer_norm_weight" in made
     assert experts + "pre_mlp_layernorm.weight" in made
@@ -322,7 +324,7 @@ def test_megatron_names_the_norm_of_a_dense_layer_otherwise(saved: Callable[[nn.
 
 def test_megatron_reads_local_experts_and_local_norms(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _mixtral())
-    made = _written(megatron.TABLE, model, hub)
+    made = _written(MEGATRON, model, hub)
     local = {}
     for name, tensor in made.items():
         start, found, rest = name.partition(".experts.linear_")
@@ -331,7 +333,7 @@ def test_megatron_reads_local_experts_and_local_norms(saved: Callable[[nn.Module
             name = f"{start}.experts.local_experts.{number}.linear_{fc}.weight"
         local[name.replace("self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight")] = tensor
     plain = [whole(name, tuple(tensor.shape)) for name, tensor in hub.items()]
-    read = Dialect(megatron.TABLE, "MixtralForCausalLM").read(shapes(local), lambda name: FACTS)
+    read = Dialect(MEGATRON, "MixtralForCausalLM").read(shapes(local), lambda name: FACTS)
     back = moved(local, read, plain)
     assert len(local) == len(made) and all(torch.equal(back[name], hub[name]) for name in hub)
 
@@ -339,7 +341,7 @@ def test_megatron_reads_local_experts_and_local_norms(saved: Callable[[nn.Module
 def test_meta_has_pairs(saved: Callable[[nn.Module], Tensors]) -> None:
     """The equation of transformers' converter, `permute`, takes Meta's rows to transformers'."""
     hub = saved(model := _llama())
-    made = _written(meta.TABLE, model, hub)
+    made = _written(META, model, hub)
     for term, heads in (("q", H), ("k", G)):
         found = made[f"layers.1.attention.w{term}.weight"]
         turned = found.view(heads, D // 2, 2, N).transpose(1, 2).reshape(heads * D, N)
@@ -352,7 +354,7 @@ def test_meta_has_pairs(saved: Callable[[nn.Module], Tensors]) -> None:
 
 def test_torch_runs_the_encoder_of_bert(saved: Callable[[nn.Module], Tensors]) -> None:
     model = _bert()
-    made = _written(torch_mha.TABLE, model, saved(model))
+    made = _written(TORCH_MHA, model, saved(model))
     layer = nn.TransformerEncoderLayer(
         H * D, H, F, 0.0, "gelu", layer_norm_eps=model.config.layer_norm_eps, batch_first=True
     )
@@ -372,8 +374,8 @@ def test_torch_runs_the_encoder_of_bert(saved: Callable[[nn.Module], Tensors]) -
 def test_gluonnlp_has_files_apart_and_the_operator_by_head(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _bert())
     facts = Sizes({"heads": H, "kv_heads": H, "head_dim": D, "rotary": D})
-    apart = _written(gluonnlp.TABLE, model, hub, facts)
-    fused = _written(gluonnlp.INTERLEAVED, model, hub, facts)
+    apart = _written(GLUONNLP, model, hub, facts)
+    fused = _written(INTERLEAVED, model, hub, facts)
     cell = "encoder.transformer_cells.1.attention_cell."
     for kind in ("weight", "bias"):
         parts = [hub[f"encoder.layer.1.attention.self.{name}.{kind}"] for name in ("query", "key", "value")]
@@ -385,7 +387,7 @@ def test_gluonnlp_has_files_apart_and_the_operator_by_head(saved: Callable[[nn.M
 
 
 def test_a_fact_that_is_lacking_is_asked_for() -> None:
-    dialect = Dialect(megatron.TABLE, "LlamaForCausalLM")
+    dialect = Dialect(MEGATRON, "LlamaForCausalLM")
     name = "decoder.layers.0.self_attention.linear_qkv.weight"
     with pytest.raises(UnknownSize) as error:
         dialect.read({name: (64, N)}, lambda _: Sizes({}))
@@ -414,13 +416,13 @@ def test_a_fact_that_is_lacking_is_asked_for() -> None:
     ],
 )
 def test_parts_that_are_missing_or_contradict_the_facts(names: dict[str, tuple[int, ...]], said: str) -> None:
-    dialect = Dialect(vllm.TABLE, "Qwen3MoeForCausalLM")
+    dialect = Dialect(VLLM, "Qwen3MoeForCausalLM")
     with pytest.raises(LayoutError, match=said.replace(".", r"\.")):
         dialect.write(names, lambda _: FACTS)
 
 
 def test_two_dialects_in_one_file() -> None:
-    dialect = Dialect(vllm.TABLE, "LlamaForCausalLM")
+    dialect = Dialect(VLLM, "LlamaForCausalLM")
     names = {"model.layers.0.self_attn.qkv_proj.weight": (64, N), "model.layers.1.self_attn.q_proj.weight": (32, N)}
     with pytest.raises(LayoutError, match=r"layers\.1\.self_attn\.q_proj"):
         dialect.read(names, lambda _: FACTS)
@@ -439,19 +441,19 @@ def test_a_plain_llama_is_the_hub(saved: Callable[[nn.Module], Tensors]) -> None
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
     sizes = facts({"heads": H, "kv_heads": G, "head_dim": D, "rotary": D}, "test")
     assert recognised(shapes(hub), config, lambda name: sizes) == ["transformers-4"]
-    for table in (vllm.TABLE, megatron.TABLE, meta.TABLE):
-        made = _written(table, model, hub)
-        assert recognised(shapes(made), config, lambda name: sizes) == [table.name]
+    for of in (VLLM, MEGATRON, META):
+        made = _written(of, model, hub)
+        assert recognised(shapes(made), config, lambda name: sizes) == [of.name]
 
 
 @pytest.mark.parametrize(
     ("table", "name"),
     [
-        (vllm.TABLE, "model.layers.0.self_attn.q_proj.weight_scale_inv"),
-        (vllm.TABLE, "model.layers.0.mlp.up_proj.qweight"),
-        (megatron.TABLE, "model.layers.0.self_attn.o_proj.weight_scale"),
-        (meta.TABLE, "model.layers.0.self_attn.k_proj.bias"),
-        (meta.TABLE, "model.layers.0.self_attn.k_proj.lora_A.weight"),
+        (VLLM, "model.layers.0.self_attn.q_proj.weight_scale_inv"),
+        (VLLM, "model.layers.0.mlp.up_proj.qweight"),
+        (MEGATRON, "model.layers.0.self_attn.o_proj.weight_scale"),
+        (META, "model.layers.0.self_attn.k_proj.bias"),
+        (META, "model.layers.0.self_attn.k_proj.lora_A.weight"),
     ],
 )
 def test_companions_are_refused(table: DialectTable, name: str) -> None:
@@ -463,13 +465,13 @@ def test_companions_are_refused(table: DialectTable, name: str) -> None:
 def test_a_scale_beside_a_fused_tensor_is_refused() -> None:
     name = "model.layers.0.self_attn.qkv_proj.weight_scale"
     with pytest.raises(LayoutError, match=name):
-        Dialect(vllm.TABLE, "LlamaForCausalLM").read({name: (64, 1)}, lambda _: FACTS)
+        Dialect(VLLM, "LlamaForCausalLM").read({name: (64, 1)}, lambda _: FACTS)
 
 
 def test_a_padded_vocabulary_is_refused() -> None:
     """Rows that are no token's are not taken for tokens."""
     names = {"embedding.word_embeddings.weight": (128, N), "decoder.final_layernorm.weight": (N,), "scalar": ()}
-    dialect = Dialect(megatron.TABLE, "LlamaForCausalLM")
+    dialect = Dialect(MEGATRON, "LlamaForCausalLM")
     with pytest.raises(LayoutError, match=r"128 rows; expected vocab_size=100"):
         dialect.read(names, lambda _: FACTS, 100)
     assert len(dialect.read(names, lambda _: FACTS, 128)) == len(dialect.read(names, lambda _: FACTS)) == 3
@@ -480,6 +482,6 @@ def test_a_bias_on_one_of_three() -> None:
         f"model.layers.0.self_attn.{term}_proj.weight": (rows, N) for term, rows in (("q", 32), ("k", 16), ("v", 16))
     }
     names["model.layers.0.self_attn.q_proj.bias"] = (32,)
-    for table in (vllm.TABLE, megatron.TABLE):
+    for of in (VLLM, MEGATRON):
         with pytest.raises(LayoutError, match=r"k_proj\.bias"):
-            Dialect(table, "LlamaForCausalLM").write(names, lambda _: FACTS)
+            Dialect(of, "LlamaForCausalLM").write(names, lambda _: FACTS)

@@ -14,7 +14,7 @@ BARE_SEPARATOR = "_"
 """Between a bare tensor's name and the kind of its companion: `gate_up_proj_bias`, `in_proj_weight`."""
 OF_INPUTS = (".layer_norm_weight", ".layer_norm_bias")
 """What a layer of Megatron has for its inputs: no row of its weight is in it, so it stays (Transformer Engine's
-LayerNormLinear; `paramtool.dialects.tables.megatron`)."""
+LayerNormLinear; `dialects/tables/megatron.json`)."""
 FusedTensors = dict[str, dict[str, dict[int, tuple[str, str]]]]
 """{module: {suffix: {number of a row of the layout: (name in the module, tensor)}}}"""
 
