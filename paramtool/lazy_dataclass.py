@@ -1,8 +1,10 @@
-"""`dataclass` of the standard library, whose methods are made when they are first used.
+"""`dataclass` of the standard library, for which nothing is compiled before it pays.
 
 Python compiles six methods for each frozen dataclass, which takes half a millisecond; `inspect` imports fifty such
-classes and uses a few.  These decorators make the same class (slots, defaults, `match`), and ask the standard library
-for its methods at the first instance, comparison or `repr`.  Type checkers see the standard library's own decorator.
+classes and makes a few instances of most.  These decorators make the same class (slots, defaults, `match`) with methods
+that know the names of its fields, and ask the standard library for a compiled `__init__` when there are many instances
+or when arguments do not fit, and for its description of the fields when that is read.  Type checkers see the standard
+library's own decorator.
 
     @frozen                  @dataclass(frozen=True, slots=True)
     class Field: ...         class Field: ...
@@ -10,16 +12,17 @@ for its methods at the first instance, comparison or `repr`.  Type checkers see 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import FrozenInstanceError, fields
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from dataclasses import dataclass as _dataclass
+from operator import attrgetter
+from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, TypeVar
 
 C = TypeVar("C", bound=type)
-_ATTRIBUTES = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
-_STARTING = ("__init__", *_ATTRIBUTES)
-_COMPARING = ("__eq__", "__hash__")
-_SHOWING = ("__repr__",)
+_MADE = ("__dataclass_fields__", "__dataclass_params__", "__init__")
+_MANY = 100
+"""The instances that are made before `__init__` is compiled."""
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -53,56 +56,95 @@ def _slotted(cls: C, frozen: bool, kw_only: bool, shown: bool) -> C:
     namespace["__slots__"] = tuple(name for name in own if name not in inherited)
     made = type(cls)(cls.__name__, cls.__bases__, namespace)
     made.__qualname__ = cls.__qualname__
-    twin = _Twin(made, defaults, frozen, kw_only)
-    for name in ("__init__", "__eq__", *(("__repr__",) if shown else ())):
-        if name not in namespace:
-            setattr(made, name, twin.method(name))
+    twin = _Twin(made, own, defaults, frozen, kw_only)
+    compared, printed = twin.named("compare"), twin.named("repr")
+    get: Callable[[Any], Any] = attrgetter(*compared, *compared[:1] or ["__class__"])
+    """What is compared, the first of it twice: of one field alone it would be no tuple."""
+
+    def __eq__(one: Any, other: object) -> bool:
+        return get(one) == get(other) if other.__class__ is one.__class__ else NotImplemented
+
+    def __hash__(one: Any) -> int:
+        return hash(get(one))
+
+    @recursive_repr()
+    def __repr__(one: Any) -> str:
+        return f"{one.__class__.__qualname__}({', '.join(f'{name}={getattr(one, name)!r}' for name in printed)})"
+
+    for method in (twin.starting(), __eq__, *([__repr__] if shown else [])):
+        if method.__name__ not in namespace:
+            setattr(made, method.__name__, method)
     if frozen:
         made.__setattr__, made.__delattr__ = _refuse_set, _refuse_delete  # type: ignore[assignment]
         made.__getstate__, made.__setstate__ = _state, _set_state  # type: ignore
     if "__hash__" not in cls.__dict__ or ("__eq__" in cls.__dict__ and cls.__dict__["__hash__"] is None):
-        made.__hash__ = twin.method("__hash__") if frozen else None  # type: ignore[assignment]
-    for name in _ATTRIBUTES:
-        setattr(made, name, _Attribute(twin, name))
-    made.__signature__ = _Signature(twin, "__signature__")  # type: ignore[attr-defined]
+        made.__hash__ = __hash__ if frozen else None  # type: ignore[assignment]
+    late = [*(_Attribute(twin, name) for name in _MADE[:2]), _Signature(twin, "__signature__")]
+    for name, value in {"__match_args__": twin.positional, **{one.name: one for one in late}}.items():
+        setattr(made, name, value)
     return made
 
 
 class _Twin:
-    """The standard library's dataclass of the same fields, made in parts when one is needed."""
+    """What a class is made of, and the standard library's dataclass of the same fields, made when one is needed."""
 
-    def __init__(self, made: type, defaults: dict[str, Any], frozen: bool, kw_only: bool) -> None:
+    def __init__(self, made: type, own: Iterable[str], defaults: dict[str, Any], frozen: bool, kw_only: bool) -> None:
         self.made = made
         self.defaults = defaults
-        self.how = {"frozen": frozen, "kw_only": kw_only}
+        self.frozen, self.kw_only = frozen, kw_only
+        self.fields: dict[str, tuple[Any, bool]] = {}
+        """{its name: (its default, or a `field()`, or MISSING, whether it is given by its name alone)}"""
+        for base in reversed(made.__mro__[1:]):
+            if isinstance(attribute := base.__dict__.get("__signature__"), _Signature):
+                self.fields |= attribute.twin.fields
+        self.fields |= {name: (defaults.get(name, MISSING), kw_only) for name in own}
+        self.positional = tuple(name for name, (_, by_name) in self.fields.items() if not by_name)
 
-    def dataclass(self, **how: bool) -> type:
-        """A dataclass without slots, with the fields and defaults of the class."""
-        namespace: dict[str, Any] = {name: self.made.__dict__[name] for name in ("__module__", "__annotations__")}
-        also = ("__post_init__", "__orig_bases__")
-        namespace |= {name: self.made.__dict__[name] for name in also if name in self.made.__dict__}
-        namespace |= {"__doc__": self.made.__doc__ or "", "__qualname__": self.made.__qualname__, **self.defaults}
-        return _dataclass(**how, **self.how)(type(self.made)(self.made.__name__, self.made.__bases__, namespace))
+    def starting(self) -> Callable[..., None]:
+        """`__init__` of the first instances; the standard library's takes its place after many, and says what is wrong.
 
-    def method(self, name: str) -> Callable[..., Any]:
-        """A method that takes the place of itself when it is called."""
+        `field()` is used here with a factory or with a default, never with `init=False`.
+        """
+        ready = {name: default for name, (default, _) in self.fields.items() if default is not MISSING}
+        called = 0
 
-        def first(instance: Any, *args: Any, **kwargs: Any) -> Any:
-            self.make(name)
-            return self.made.__dict__[name](instance, *args, **kwargs)
+        def __init__(instance: Any, *args: Any, **kwargs: Any) -> None:
+            nonlocal called
+            called += 1
+            values = {**ready, **dict(zip(self.positional, args, strict=False)), **kwargs}
+            fits = len(args) <= len(self.positional) and kwargs.keys().isdisjoint(self.positional[: len(args)])
+            if called > _MANY or not fits or values.keys() != self.fields.keys():
+                self.make()
+                self.made.__init__(instance, *args, **kwargs)  # type: ignore[misc]
+                return
+            for name in self.fields:
+                value = values[name]
+                if isinstance(value, Field):
+                    value = value.default if value.default_factory is MISSING else value.default_factory()
+                object.__setattr__(instance, name, value)
+            if (after := getattr(instance, "__post_init__", None)) is not None:
+                after()
 
-        first.__name__, first.__qualname__ = name, f"{self.made.__qualname__}.{name}"
-        first.makes = self  # type: ignore[attr-defined]
-        return first
+        __init__.makes = self  # type: ignore[attr-defined]
+        return __init__
 
-    def make(self, name: str) -> None:
-        """Make a method or an attribute, with those that come at the same price."""
-        names = next((group for group in (_COMPARING, _SHOWING) if name in group), _STARTING)
-        found = self.dataclass(init=names is _STARTING, eq=names is _COMPARING, repr=names is _SHOWING)
-        for one in names:
-            now = self.made.__dict__.get(one)
+    def named(self, what: str) -> list[str]:
+        """The fields that are for `compare`, or for `repr`, as their `field()` says if they have one."""
+        return [one for one, (said, _) in self.fields.items() if not isinstance(said, Field) or getattr(said, what)]
+
+    def make(self, *, init: bool = True) -> None:
+        """Let the standard library make `__init__`, or describe the fields: that compiles nothing without a base."""
+        also = ("__module__", "__annotations__", "__doc__", "__post_init__", "__orig_bases__")
+        namespace = {name: self.made.__dict__[name] for name in also if name in self.made.__dict__} | self.defaults
+        namespace["__qualname__"] = self.made.__qualname__
+        bare = type(self.made)(self.made.__name__, self.made.__bases__, namespace)
+        derived = any(hasattr(base, "__dataclass_fields__") for base in self.made.__bases__)
+        how = {"frozen": self.frozen and (init or derived), "kw_only": self.kw_only}
+        found: Any = _dataclass(init=init, eq=False, repr=False, **how)(bare)
+        for name in _MADE if init else _MADE[:1]:
+            now = self.made.__dict__.get(name)
             if isinstance(now, _Attribute) or getattr(now, "makes", None) is self:
-                setattr(self.made, one, found.__dict__[one])
+                setattr(self.made, name, found.__dict__[name])
 
 
 class _Attribute:
@@ -113,7 +155,7 @@ class _Attribute:
         self.name = name
 
     def __get__(self, instance: object, owner: type) -> Any:
-        self.twin.make(self.name)
+        self.twin.make(init=self.name != "__dataclass_fields__")
         return self.twin.made.__dict__[self.name]
 
 
@@ -121,7 +163,7 @@ class _Signature(_Attribute):
     """What makes `__init__` before somebody looks at its parameters, as `inspect.signature` and `help` do."""
 
     def __get__(self, instance: object, owner: type) -> Any:
-        self.twin.make("__init__")
+        self.twin.make()
         raise AttributeError(self.name)
 
 

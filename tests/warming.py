@@ -23,9 +23,8 @@ def warm_up() -> None:
 
 
 def _make_methods(found: type) -> None:
-    for name in ("__init__", "__eq__", "__repr__"):
-        if twin := getattr(found.__dict__.get(name), "makes", None):
-            twin.make(name)
+    if twin := getattr(found.__dict__.get("__init__"), "makes", None):
+        twin.make()
 
 
 def _asks_nothing(found: object) -> bool:

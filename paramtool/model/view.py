@@ -14,11 +14,11 @@ Everything is counted in elements, except what is called `byte_...` or `nbytes`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
 from operator import index
 
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.dtype import DType
 
 Shape = tuple[int, ...]
@@ -34,7 +34,7 @@ MAX_EXTENT = 2**63 - 1
 """Sizes, strides and offsets are signed 64-bit numbers in every format read here."""
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@frozen
 class View:
     """A strided view of a storage, in elements of `dtype`.
 

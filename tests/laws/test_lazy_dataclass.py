@@ -21,7 +21,6 @@ from paramtool.lazy_dataclass import dataclass
 T = TypeVar("T")
 NAMES = ("a", "b", "c", "d")
 DEFAULTS: tuple[Any, ...] = (dataclasses.MISSING, 1, "x", (), None)
-MADE = ("__init__", "__eq__", "__repr__", "__hash__")
 
 
 @st.composite
@@ -33,17 +32,22 @@ def classes(draw: st.DrawFn) -> tuple[type, type]:
         names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=3))
         defaults = {name: draw(st.sampled_from(DEFAULTS)) for name in names}
         listed = draw(st.booleans())
+        said = {"compare": draw(st.booleans()), "repr": draw(st.booleans())}
         post = draw(st.booleans())
 
         def body(space: dict[str, Any], defaults: dict[str, Any] = defaults, listed: bool = listed, post: bool = post,
-                 level: int = level) -> None:  # fmt: skip
+                 level: int = level, said: dict[str, bool] = said) -> None:  # fmt: skip
             space["__annotations__"] = {
                 **dict.fromkeys(defaults, "Any"),
                 "KIND": "ClassVar[int]",
                 f"many{level}": "Any",
             }
             space |= {name: value for name, value in defaults.items() if value is not dataclasses.MISSING}
-            space |= {"__doc__": "A class.", "KIND": 3, f"many{level}": field(default_factory=list) if listed else 0}
+            space |= {
+                "__doc__": "A class.",
+                "KIND": 3,
+                f"many{level}": field(default_factory=list, **said) if listed else 0,
+            }
             space["__module__"] = __name__
             if post:
                 space["__post_init__"] = lambda self: object.__setattr__(self, f"many{level}", ["post"])
@@ -142,8 +146,8 @@ def test_methods_that_are_written_down_stay() -> None:
     assert repr(Own(1)) == "mine" and Own(1) == Own(2) and hash(Own(1)) != hash(Own(2))
 
 
-def test_nothing_is_made_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by making a class, an instance makes no comparison, and everything is made once."""
+def test_nothing_is_made_before_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few instances, comparisons and `repr` compile nothing, many instances or wrong arguments compile once."""
     made: list[dict[str, Any]] = []
     module = sys.modules["paramtool.lazy_dataclass"]
     monkeypatch.setattr(module, "_dataclass", lambda **how: made.append(how) or dataclasses.dataclass(**how))
@@ -152,8 +156,11 @@ def test_nothing_is_made_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> N
     class Lazy:
         value: int
 
-    assert made == []
-    assert [Lazy(1).value, Lazy(2).value] == [1, 2] and len(made) == 1
-    assert Lazy(1) == Lazy(1) and len({Lazy(1), Lazy(1)}) == 1 and len(made) == 2
-    assert repr(Lazy(1)).endswith("Lazy(value=1)") and len(made) == 3
-    assert [name for name in MADE if hasattr(Lazy.__dict__[name], "makes")] == []
+    assert [Lazy(1).value, Lazy(value=2).value] == [1, 2]
+    assert Lazy(1) == Lazy(1) and len({Lazy(1), Lazy(1)}) == 1 and repr(Lazy(1)).endswith("Lazy(value=1)")
+    assert made == [] and hasattr(Lazy.__init__, "makes")
+    assert [Lazy(number).value for number in range(200)] == list(range(200))
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'value'"):
+        Lazy()  # type: ignore[call-arg]
+    assert [one.name for one in dataclasses.fields(Lazy)] == ["value"]
+    assert len(made) == 1 and not hasattr(Lazy.__init__, "makes")

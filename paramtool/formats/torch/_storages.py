@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from paramtool.errors import Defects, FormatError
@@ -15,6 +15,7 @@ from paramtool.formats.torch import shared_params
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, InlineView, StorageRef, storage_dtype
 from paramtool.formats.torch.names import states_of, walk
 from paramtool.grouping import grouped
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Compound, Entries, Entry, Unknown, Unreadable
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, Inline, Ranges, SourceFile, Storage
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from paramtool.formats.files import Buffer
 
 
-@dataclass
+@dataclass(slots=True)
 class Storages:
     """The storages of one file, numbered in order of appearance."""
 

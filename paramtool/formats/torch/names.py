@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple, NoReturn, TypeGuard
 
 from paramtool.errors import UnsafeError
 from paramtool.formats.pickle.numpy_values import DTYPE, NumpyArray, NumpyDtype, NumpyScalar
 from paramtool.formats.pickle.values import INERT, MAPPINGS, MAX_VALUE_NBYTES, SEQUENCES, Global, Instance, PickledSpan
 from paramtool.formats.torch.globals import LAYOUT, PickledTensor, StorageRef, array_tensor
+from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.checkpoint import Compound, escaped_name, unescaped_name
 from paramtool.model.objects import (
     MAX_DEPTH,
@@ -37,7 +38,7 @@ MIN_TENSORS = 20_000
 MIN_CHARACTERS = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bounds:
     """How far the objects of a pickle may unfold.
 
@@ -81,7 +82,7 @@ _OF_PROCESS = frozenset(("_thread_id", "_hash", "_dim_group_names"))
 Path = tuple[str, ...]
 
 
-@dataclass
+@dataclass(slots=True)
 class Walk:
     """One walk over a value.  `tensors` has every tensor with its path, in order."""
 
