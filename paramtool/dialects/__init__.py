@@ -153,12 +153,7 @@ ALONE = re.compile(r"(layers|h|blocks)\.[0-9]+\.")
 
 def _without(found: list[Stored], prefix: str) -> list[Stored]:
     """Tensors whose parts are called without a prefix."""
-    if not prefix:
-        return found
-    return [
-        one._replace(pieces=tuple(piece._replace(part=piece.part.removeprefix(prefix)) for piece in one.pieces))
-        for one in found
-    ]
+    return [one.with_parts(lambda part: part.removeprefix(prefix)) for one in found] if prefix else found
 
 
 class _Memory(OpenedDialect):

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from paramtool.dialects import operations
-from paramtool.dialects.operations import Misfit, MovedTensor
 from paramtool.dialects.renaming import NameRule, Operation
 from paramtool.model.view import Shape
+from paramtool.parts import operations
+from paramtool.parts.operations import Misfit
+from paramtool.parts.pieces import Stored
 
 # --- Sizes that neither the names nor the shapes of fused tensors give: of parts that a rule of transformers joins ---
 #
@@ -161,11 +162,11 @@ def expected(rule: NameRule, root: Config) -> tuple[int, int]:
     return (2 * inner, hidden) if rule.targets[0].endswith("gate_up_proj") else (hidden, inner)
 
 
-Lists = list[list[MovedTensor]]
+Lists = list[list[Stored]]
 """For each pattern, the tensors that match it."""
 
 
-def made(rule: NameRule, sources: Lists, root: Mapping[str, Any]) -> list[MovedTensor]:
+def made(rule: NameRule, sources: Lists, root: Mapping[str, Any]) -> list[Stored]:
     """The tensors of a rule's targets, made of those of its sources.
 
     `root` is the whole config.json.  operations.Misfit where the tensors do not fit the rule, facts.NoFact where a
@@ -201,8 +202,8 @@ def _step(rule: NameRule, operation: Operation, lists: Lists, root: Mapping[str,
 
 
 def _side_by_side(
-    rule: NameRule, every: Sequence[MovedTensor], parameters: Sequence[Any], root: Mapping[str, Any]
-) -> MovedTensor:
+    rule: NameRule, every: Sequence[Stored], parameters: Sequence[Any], root: Mapping[str, Any]
+) -> Stored:
     """Tensors as one; Misfit if the config says another number of them, or other sizes."""
     if parameters[1] and len(every) != (count := number(text_config(rule.config or root), parameters[1])):
         raise Misfit(f"are {len(every)}, and the config says {parameters[1]}={count}")
@@ -215,7 +216,7 @@ def _side_by_side(
     return operations.side_by_side(every, parameters[0])
 
 
-def _windows(rule: NameRule, name: str, tensor: MovedTensor, axis: int) -> list[MovedTensor]:
+def _windows(rule: NameRule, name: str, tensor: Stored, axis: int) -> list[Stored]:
     """A tensor in one piece for each target."""
     _need_axis(tensor.shape, axis)
     total, count = tensor.shape[axis], len(rule.targets)
@@ -228,7 +229,7 @@ def _windows(rule: NameRule, name: str, tensor: MovedTensor, axis: int) -> list[
     return [operations.window(tensor, axis, sum(lengths[:k]), length) for k, length in enumerate(lengths)]
 
 
-def _alone(rule: NameRule, operation: Operation, tensor: MovedTensor, at: tuple[str, Mapping[str, Any]]) -> MovedTensor:
+def _alone(rule: NameRule, operation: Operation, tensor: Stored, at: tuple[str, Mapping[str, Any]]) -> Stored:
     """An operation that makes one tensor of one."""
     name, *parameters = operation
     shape = tensor.shape
@@ -275,14 +276,14 @@ def _is_swapped(shape: Shape, wanted: tuple[int, int]) -> bool:
     raise Misfit(f"has shape {list(shape)}, and the config says {list(wanted)} or {list(wanted[::-1])} for its end")
 
 
-def _queries(queries: MovedTensor, others: MovedTensor) -> MovedTensor:
+def _queries(queries: Stored, others: Stored) -> Stored:
     """Rows (q, mlp) and rows (k, v) of each layer as [layers, (q, k, v, mlp), hidden]."""
     first, second = (operations.unflattened(one, 0, 2) for one in (queries, others))
     parts = [operations.window(first, 1, 0, 1), second, operations.window(first, 1, 1, 1)]
     return operations.side_by_side(parts, 1)
 
 
-def _rotary(parameters: Sequence[Any], tensor: MovedTensor, name: str, root: Mapping[str, Any]) -> MovedTensor:
+def _rotary(parameters: Sequence[Any], tensor: Stored, name: str, root: Mapping[str, Any]) -> Stored:
     """Rows of pairs (h d t) as rows of halves (h t d), for the names that are meant."""
     subconfig, only, inverse = parameters
     if (only is not None and not any(one in name for one in only)) or len(tensor.shape) > 2:

@@ -21,11 +21,11 @@ from typing import Any
 
 from paramtool.dialects import chains, counts, scopes
 from paramtool.dialects.chains import NoFact
-from paramtool.dialects.operations import Misfit, MovedTensor, hub, stored
 from paramtool.dialects.recognition import FIVE, FOUR, backwards, renamings, told_by
 from paramtool.dialects.renaming import NameRule, Renamed, RuleWay, natural
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.model.view import Shape, Shapes
+from paramtool.parts.operations import Misfit, stored
 from paramtool.parts.pieces import Stored, whole
 
 Config = Mapping[str, Any]
@@ -175,7 +175,7 @@ def _made(
     """The tensors that one rule makes of some tensors of a file."""
     hub_shapes, config = given
     rule = way.rule
-    lists: list[list[MovedTensor]] = []
+    lists: list[list[Stored]] = []
     numbers: list[int] = []
     sources = rule.sources[:1] if chains.has_scales(rule) else rule.sources
     if scales := [one for k in members if k >= len(sources) for one, _ in members[k]]:
@@ -189,7 +189,7 @@ def _made(
             raise LayoutError(f"{have!r}: {name!r} is made of it and {source!r}, which is not in the file", hint=PARTLY)
         ordered = _in_order(source, members[k])
         numbers.append(len(ordered))
-        lists.append([hub(one, hub_shapes[one]) for one in ordered])
+        lists.append([whole(one, hub_shapes[one]) for one in ordered])
     if len(set(numbers)) > 1:
         raise _unpaired(name, rule, members)
     first = members[0][0][0]

@@ -24,8 +24,9 @@ from typing import NamedTuple
 from paramtool.errors import LayoutError
 from paramtool.model.view import Shapes
 from paramtool.parts.blocks import IN, OUT, WHOLE, Axis, Image, image, roles
+from paramtool.parts.operations import swapped, with_one_axis
 from paramtool.parts.packing import MXFP4, WRITERS, Packing
-from paramtool.parts.pieces import Digit, Piece, Stored, part_shapes, with_one_axis
+from paramtool.parts.pieces import Digit, Piece, Stored, part_shapes
 from paramtool.parts.schemes import BASE, INPUTS, REFUSED, SCALES, WHOLE_TENSOR, axes_of, factor_of
 
 # --- Followers: the companions of one name, such as `weight_scale`, of a fused weight and of its parts ---------------
@@ -191,20 +192,8 @@ def _by_blocks(found: Followers) -> Image:
         raise LayoutError(f"{found.fused!r} cannot follow its weight: no tensor of its name or of its parts is there")
     made = found.image(axes)
     if is_turned and len(axes) > 1 and any(axis.role != WHOLE for axis in axes):
-        # A tensor with its last two axes exchanged
-        first, last = len(made.fused.shape) - 2, len(made.fused.shape) - 1
-        other = {first: last, last: first}
-        pieces = tuple(
-            Piece(
-                piece.part, piece.start,
-                tuple(tuple(d._replace(axis=other.get(d.axis, d.axis)) for d in axis) for axis in piece.digits),
-                (*piece.at[:-2], piece.at[-1], piece.at[-2]),
-            )
-            for piece in made.fused.pieces
-        )  # fmt: skip
-        made = made._replace(
-            fused=Stored(made.fused.name, (*made.fused.shape[:-2], made.fused.shape[-1], made.fused.shape[-2]), pieces)
-        )
+        last = len(made.fused.shape) - 1
+        made = made._replace(fused=swapped(made.fused, last - 1, last))
     _check_shape(made.fused, shapes, 0)
     for shape, one in zip(found.parts.values(), made.parts, strict=True):
         _check_shape(one, shapes, max(len(shape) - 2, 0))

@@ -14,7 +14,7 @@ to go back, and none knows attention.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -99,6 +99,10 @@ class Stored:
         held = self._held
         return (held,) if isinstance(held, str) else [piece.part for piece in held]
 
+    def with_parts(self, called: Callable[[str], str]) -> Stored:
+        """The same tensor with other names of its parts."""
+        return self._replace(pieces=tuple(piece._replace(part=called(piece.part)) for piece in self.pieces))
+
     def _replace(self, *, pieces: tuple[Piece, ...]) -> Stored:
         """The same tensor with other pieces, as of a named tuple."""
         return Stored(self.name, self.shape, pieces)
@@ -144,30 +148,6 @@ def part_shapes(tensors: Iterable[Stored]) -> dict[str, Shape]:
             if known is not ends:
                 found[part] = tuple(map(max, known, ends))
     return found
-
-
-def with_one_axis(tensor: Stored, outer: int, inner: int) -> Stored:
-    """A tensor whose axes `outer` and `inner`, which counts faster, are one, at the place of the later.
-
-    >>> with_one_axis(whole("w", (2, 3, 5)), 2, 0).shape
-    (3, 10)
-    """
-    gone, kept = sorted((outer, inner))
-    width = tensor.shape[inner]
-    axes = [k - (k > gone) for k in range(len(tensor.shape))]
-    axes[gone] = kept - 1
-
-    def moved(sizes: Shape, both: int) -> tuple[int, ...]:
-        return tuple(both if k == kept else size for k, size in enumerate(sizes) if k != gone)
-
-    pieces = []
-    for part, start, digits, at in tensor.pieces:
-        inside = tuple(
-            tuple(Digit(length, axes[axis], step * width if axis == outer else step) for length, axis, step in number)
-            for number in digits
-        )
-        pieces.append(Piece(part, start, inside, moved(at, at[outer] * width + at[inner])))
-    return Stored(tensor.name, moved(tensor.shape, tensor.shape[outer] * width), tuple(pieces))
 
 
 class Pair(NamedTuple):

@@ -234,8 +234,9 @@ def followed(
             image = _follow(Followers(stored, suffix, names, known, method))
             targets.append(image.fused)
             shared |= _shared(image.parts)
-    sources = [_renamed(one, shared) for one in sources]
-    targets = [_renamed(one, shared_there) for one in targets]
+    # Parts are called as those that the output, or the source, shares
+    sources = [one.with_parts(lambda part: shared.get(part, part)) for one in sources]
+    targets = [one.with_parts(lambda part: shared_there.get(part, part)) for one in targets]
     packed = {piece.part for name in found.packed for piece in by_name[name].pieces}
     return (
         [*(one for one in read if one.name not in found.packed), *sources],
@@ -259,9 +260,3 @@ def _names(weight: Stored, suffix: str, own: Mapping[str, str]) -> dict[str, str
 def _shared(parts: Iterable[Stored]) -> dict[str, str]:
     """{tensor: the part that it is, together with others}"""
     return {one.name: piece.part for one in parts for piece in one.pieces if piece.part != one.name}
-
-
-def _renamed(one: Stored, shared: Mapping[str, str]) -> Stored:
-    """A tensor whose parts are those that the output shares."""
-    pieces = tuple(piece._replace(part=shared.get(piece.part, piece.part)) for piece in one.pieces)
-    return one._replace(pieces=pieces)

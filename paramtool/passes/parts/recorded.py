@@ -138,6 +138,5 @@ def put_together(held: Iterable[Stored], joints: Iterable[Joint]) -> list[Stored
                     hint="`paramtool unfuse FILE -o OUT` first",
                 )
             names[part.name] = one.pieces[0].part
-        pieces = tuple(piece._replace(part=names[piece.part]) for piece in joint.stored.pieces)
-        by_name[joint.stored.name] = joint.stored._replace(pieces=pieces)
+        by_name[joint.stored.name] = joint.stored.with_parts(names.__getitem__)
     return [*by_name.values()]

@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.dialects import operations
-from paramtool.dialects.operations import Misfit, MovedTensor, hub, stored
+from paramtool.parts import operations
+from paramtool.parts.operations import Misfit, stored
+from paramtool.parts.pieces import Stored, whole
 from tests.dialects.asking_transformers import numbered, values_of
 
 Array = np.ndarray[Any, Any]
 SHAPES = st.lists(st.integers(1, 4).map(lambda k: 2 * k), min_size=2, max_size=3).map(tuple)
-Step = tuple[Callable[[MovedTensor], MovedTensor], Callable[[Array], Array]]
+Step = tuple[Callable[[Stored], Stored], Callable[[Array], Array]]
 
 
-def holds(made: MovedTensor, expected: Array, parts: dict[str, Array]) -> None:
+def holds(made: Stored, expected: Array, parts: dict[str, Array]) -> None:
     one = stored("made", made)
     assert one.shape == expected.shape
     assert (values_of(one, parts) == expected).all()
@@ -45,7 +46,7 @@ def test_a_shuffle_and_a_window_of_it(data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     parts = numbered({"a": shape})
     places, array = shuffles(shape[axis], axis, data.draw)
-    made, expected = places(hub("a", shape)), array(parts["a"])
+    made, expected = places(whole("a", shape)), array(parts["a"])
     holds(made, expected, parts)
     first = data.draw(st.integers(0, shape[axis] - 1))
     length = data.draw(st.integers(1, shape[axis] - first))
@@ -60,13 +61,13 @@ def test_groups_of_an_axis_and_a_window_of_them(data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     length = data.draw(st.sampled_from([k for k in range(1, shape[axis] + 1) if shape[axis] % k == 0]))
     parts = numbered({"a": shape})
-    made = operations.unflattened(hub("a", shape), axis, length)
+    made = operations.unflattened(whole("a", shape), axis, length)
     expected = parts["a"].reshape(*shape[:axis], -1, length, *shape[axis + 1 :])
     holds(made, expected, parts)
     first = data.draw(st.integers(0, length - 1))
     holds(operations.window(made, axis + 1, first, 1), np.take(expected, [first], axis + 1), parts)
     with pytest.raises(Misfit, match="without groups"):
-        operations.unflattened(hub("a", shape), axis, shape[axis] + 1)
+        operations.unflattened(whole("a", shape), axis, shape[axis] + 1)
 
 
 @given(st.data())
@@ -78,7 +79,7 @@ def test_a_window_and_a_shuffle_of_it(data: st.DataObject) -> None:
     if half % 2:
         return
     places, array = shuffles(half, axis, data.draw)
-    second = operations.window(hub("a", shape), axis, half, half)
+    second = operations.window(whole("a", shape), axis, half, half)
     holds(places(second), array(np.take(parts["a"], range(half, 2 * half), axis)), parts)
 
 
@@ -90,7 +91,7 @@ def test_stacks_side_by_side(shape: tuple[int, ...], count: int, data: st.DataOb
     other[axis - 1] = data.draw(st.integers(1, 5))
     names = {f"a{k}": shape for k in range(count)} | {f"b{k}": tuple(other) for k in range(count)}
     parts = numbered(names)
-    stacks = [operations.stacked([hub(f"{n}{k}", names[f"{n}{k}"]) for k in range(count)], 0) for n in "ab"]
+    stacks = [operations.stacked([whole(f"{n}{k}", names[f"{n}{k}"]) for k in range(count)], 0) for n in "ab"]
     made = operations.side_by_side(stacks, axis)
     arrays = [np.stack([parts[f"{n}{k}"] for k in range(count)]) for n in "ab"]
     expected = np.concatenate(arrays, axis)
@@ -101,7 +102,7 @@ def test_stacks_side_by_side(shape: tuple[int, ...], count: int, data: st.DataOb
 @given(st.lists(st.integers(1, 3), min_size=5, max_size=5).map(tuple))
 def test_kernels_as_rows(shape: tuple[int, ...]) -> None:
     parts = numbered({"a": shape})
-    holds(operations.flattened(hub("a", shape)), parts["a"].reshape(shape[0], -1), parts)
+    holds(operations.flattened(whole("a", shape)), parts["a"].reshape(shape[0], -1), parts)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,6 @@ def test_kernels_as_rows(shape: tuple[int, ...]) -> None:
         ([(6, 3, 1)], lambda tensors: operations.flattened(tensors[0])),
     ],
 )
-def test_what_does_not_fit(shapes: Sequence[tuple[int, ...]], call: Callable[[list[MovedTensor]], object]) -> None:
+def test_what_does_not_fit(shapes: Sequence[tuple[int, ...]], call: Callable[[list[Stored]], object]) -> None:
     with pytest.raises(Misfit, match=r"\["):
-        call([hub(f"a{k}", shape) for k, shape in enumerate(shapes)])
+        call([whole(f"a{k}", shape) for k, shape in enumerate(shapes)])
