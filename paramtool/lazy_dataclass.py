@@ -106,24 +106,28 @@ class _Twin:
         `field()` is used here with a factory or with a default, never with `init=False`.
         """
         ready = {name: default for name, (default, _) in self.fields.items() if default is not MISSING}
+        late = [name for name, default in ready.items() if isinstance(default, Field)]
+        after = getattr(self.made, "__post_init__", None)
+        put = object.__setattr__
         called = 0
 
         def __init__(instance: Any, *args: Any, **kwargs: Any) -> None:
             nonlocal called
             called += 1
-            values = {**ready, **dict(zip(self.positional, args, strict=False)), **kwargs}
-            fits = len(args) <= len(self.positional) and kwargs.keys().isdisjoint(self.positional[: len(args)])
-            if called > _MANY or not fits or values.keys() != self.fields.keys():
+            given = dict(zip(self.positional, args, strict=False)) | kwargs
+            values = ready | given
+            if called > _MANY or len(given) < len(args) + len(kwargs) or values.keys() != self.fields.keys():
                 self.make()
                 self.made.__init__(instance, *args, **kwargs)  # type: ignore[misc]
                 return
-            for name in self.fields:
-                value = values[name]
-                if isinstance(value, Field):
-                    value = value.default if value.default_factory is MISSING else value.default_factory()
-                object.__setattr__(instance, name, value)
-            if (after := getattr(instance, "__post_init__", None)) is not None:
-                after()
+            for name in late:
+                if name not in given:
+                    field = ready[name]
+                    values[name] = field.default if field.default_factory is MISSING else field.default_factory()
+            for name, value in values.items():
+                put(instance, name, value)
+            if after is not None:
+                after(instance)
 
         __init__.makes = self  # type: ignore[attr-defined]
         return __init__

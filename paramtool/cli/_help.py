@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from inspect import cleandoc
 from typing import Any
 
@@ -39,6 +38,8 @@ class Command(click.Command):
         except click.NoSuchOption as error:
             if said := REPLACED.get(error.option_name.lstrip("-").replace("-", "_")):
                 raise click.UsageError(f"{error.option_name} is replaced: {said}", ctx) from None
+            from difflib import get_close_matches
+
             near = get_close_matches(error.option_name, error.possibilities or (), 3, LIKENESS)
             raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
 

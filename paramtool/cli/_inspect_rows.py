@@ -438,7 +438,7 @@ def _other_ranks(found: Inspection) -> _render.Row:
 
 def _refused(found: Inspection) -> set[str]:
     """Tensors that dedup cannot write to safetensors."""
-    from paramtool.formats.safetensors.read import CODE_OF
+    from paramtool.formats.safetensors import CODE_OF
 
     refused = set()
     for name, entry in found.checkpoint.entries.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import shlex
 import sys
 
 
@@ -51,7 +50,9 @@ def quoted(path: str) -> str:
     """
     path = f"./{path}" if path.startswith("-") else path
     if path.isprintable():
-        return shlex.quote(path)
+        from shlex import quote
+
+        return quote(path)
     return "$'" + "".join(map(_ansi_c, path)) + "'"
 
 

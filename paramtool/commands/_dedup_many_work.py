@@ -23,9 +23,8 @@ from paramtool.engine.write.writer import make_folder, write
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import LINKED_PREFIX, Weights, WeightsName
 from paramtool.formats.output import OutputFile
-from paramtool.formats.safetensors import index
+from paramtool.formats.safetensors import CODE_OF, index
 from paramtool.formats.safetensors import write as safetensors
-from paramtool.formats.safetensors.read import CODE_OF
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint

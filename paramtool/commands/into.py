@@ -40,8 +40,8 @@ from paramtool.formats.output import OutputFile
 from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
-from paramtool.model.checkpoint import Checkpoint, LayerPart
-from paramtool.model.conventions import COUNTERS, INERT, NEUTRAL, NORMS
+from paramtool.model.checkpoint import INERT, Checkpoint, LayerPart
+from paramtool.model.conventions import COUNTERS, NEUTRAL, NORMS
 from paramtool.model.optimizer import Binding, OptimizerState, Slot
 from paramtool.model.plan import Copy, Plan, Target, check, whole
 from paramtool.model.storage import ByteRange

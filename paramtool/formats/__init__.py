@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural, some
@@ -236,6 +235,8 @@ def read_file(path: str) -> Checkpoint:
         return replace(found, unknown=policy.merged((*found.unknown, *scan.scan(path))))
     head, nbytes = _head(path)
     if path.endswith(sniff.DISTRIBUTED):
+        from shlex import quote
+
         from paramtool.formats import scan
 
         folder = os.path.dirname(path) or os.curdir

@@ -22,7 +22,7 @@ from paramtool.model.view import View
 
 HEADS = ("head.weight", "decoder.weight", "output.weight", "embed_out.weight")
 """The ends of names of output heads."""
-SHARD = re.compile(r"-of-(?!00001)\d{5}\.")
+SHARD = r"-of-(?!00001)\d{5}\."
 """The name of a file that holds a part of a model: what it lacks is in the others."""
 
 
@@ -32,7 +32,7 @@ def with_config(checkpoint: Checkpoint) -> tuple[Checkpoint, list[str]]:
     And notes: what the config says and the file does not show, or that it is damaged; FormatError if it was given.
     """
     path = checkpoint.path
-    if checkpoint.uses or (len(checkpoint.files) == 1 and SHARD.search(path)):
+    if checkpoint.uses or (len(checkpoint.files) == 1 and re.search(SHARD, path)):
         return checkpoint, []
     config, unread = hf_config.read_beside(path, hf_config.read)
     if config is None:

@@ -13,16 +13,14 @@ what follows the mapping's own prefix.  So the tree of a hundred thousand names 
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paramtool.errors import plural
-from paramtool.model.checkpoint import ROLES, Entries, Entry, Section
-from paramtool.model.conventions import INERT
+from paramtool.model.checkpoint import INERT, ROLES, Entries, Entry, Section
 from paramtool.model.nested import SEPARATOR
 from paramtool.model.objects import (
     LEFT_OUT,
@@ -41,7 +39,9 @@ from paramtool.model.objects import (
     walk,
     word,
 )
-from paramtool.model.plan import Plan
+
+if TYPE_CHECKING:
+    from paramtool.model.plan import Plan
 
 MAX_ARRAY_NBYTES = 64 << 10
 """Larger arrays that are not tensors (strings, dates, records) are left out of the record, and the record says so."""
@@ -138,7 +138,7 @@ def _encode(node: Node, prefix: str, run: _Run) -> Any:
         case Array(dtype, shape, order, data):
             if len(data) > MAX_ARRAY_NBYTES:
                 return {"left_out": f"array {dtype} {list(shape)}"}
-            return {"array": [dtype, shape, order, base64.b64encode(data).decode()]}
+            return {"array": [dtype, shape, order, _base64(data)]}
         case Again(path):
             return {"again": path}
         case Sequence(kind, items, args):
@@ -215,7 +215,7 @@ def _encode_key(key: Key, prefix: str, run: _Run) -> Any:
 
 def _encode_scalar(value: Scalar) -> Any:
     if isinstance(value, bytes):
-        return {"bytes": base64.b64encode(value).decode()}
+        return {"bytes": _base64(value)}
     if isinstance(value, complex):
         return {"complex": [_encode_scalar(value.real), _encode_scalar(value.imag)]}
     if isinstance(value, float) and not math.isfinite(value):
@@ -326,10 +326,18 @@ def _row(data: object, length: int | None) -> list[Any]:
     return data
 
 
+def _base64(data: bytes) -> str:
+    from base64 import b64encode
+
+    return b64encode(data).decode()
+
+
 def _from_base64(text: object) -> bytes:
+    from base64 import b64decode
+
     if not isinstance(text, str):
         raise ValueError(f"found {text!r:.60}; expected base64")
-    return base64.b64decode(text, validate=True)
+    return b64decode(text, validate=True)
 
 
 def _decode_key(data: Any, prefix: str, run: _Run, depth: int) -> Key:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from shlex import quote
 
 from paramtool.errors import UnsafeError, UsageError, listed, some
 from paramtool.formats.pickle.values import RENAMED
@@ -176,6 +175,8 @@ def refuse(
     bad = {where: found for where, asked in files if (found := unsafe(asked, allow_class, allow_unknown))}
     if not (bad or refused):
         return
+    from shlex import quote
+
     steps = list(dict.fromkeys(error.hint for error in refused if error.hint))
     if len(bad) == 1 and not (besides or refused or is_listed):
         steps.append(f"`paramtool inspect {quote(next(iter(bad)))}` lists what is in the file")

@@ -32,7 +32,7 @@ INDEX_SUFFIX = ".index.json"
 
 DISTRIBUTED = ".distcp"
 """The suffix of the files of ranks of torch.distributed.checkpoint (torch/distributed/checkpoint/filesystem.py)."""
-DCP_START = re.compile(rb"\x80[\2-\5].{0,48}torch\.distributed\.(_shard\.)?checkpoint\.metadata", re.DOTALL)
+DCP_START = rb"(?s)\x80[\2-\5].{0,48}torch\.distributed\.(_shard\.)?checkpoint\.metadata"
 """A pickle whose first name is that of the class of `.metadata`."""
 
 
@@ -77,13 +77,13 @@ def is_npz(head: bytes, nbytes: int, path: str = "") -> bool:
     return head[30:stop].endswith(b".npy") and head[stop : stop + 2] != b"FB"
 
 
-_OBJECTS = re.compile(rb"\x93NUMPY[^\n]{0,40}'descr': '\|O8?'", re.DOTALL)
+_OBJECTS = rb"\x93NUMPY[^\n]{0,40}'descr': '\|O8?'"
 """A NumPy array of Python objects: behind its header stands a pickle (numpy/lib/_format_impl.py, write_array)."""
 
 
 def holds_objects(head: bytes) -> bool:
     """Whether a NumPy header is that of an array of Python objects."""
-    return _OBJECTS.match(head) is not None
+    return re.match(_OBJECTS, head) is not None
 
 
 def numpy_stop(head: bytes) -> int:
@@ -147,10 +147,8 @@ def means_bundle(path: str) -> bool:
     return ".data-" in name or name.startswith(("checkpoint", "saved_model"))
 
 
-_PLAIN_BUNDLE = re.compile(rb"\0\0[\x02-\x40]\x08[\x80-\xff]{0,4}[\x01-\x7f](?:[\x10\x1a\0]|\Z)")
-_SNAPPY_BUNDLE = re.compile(
-    rb"[\x80-\xff]{0,4}[\x01-\x7f](?:[\x0c-\xec]|\xf0.|\xf4..)" + _PLAIN_BUNDLE.pattern, re.DOTALL
-)
+_PLAIN_BUNDLE = rb"\0\0[\x02-\x40]\x08[\x80-\xff]{0,4}[\x01-\x7f](?:[\x10\x1a\0]|\Z)"
+_SNAPPY_BUNDLE = rb"(?s)[\x80-\xff]{0,4}[\x01-\x7f](?:[\x0c-\xec]|\xf0.|\xf4..)" + _PLAIN_BUNDLE
 
 
 def is_tensorflow(head: bytes, nbytes: int, path: str = "") -> bool:
@@ -159,7 +157,7 @@ def is_tensorflow(head: bytes, nbytes: int, path: str = "") -> bool:
     It is a table whose first key is empty: the bundle's header, whose first field is the number of files of data.  The
     block may be compressed, and begins with a literal then.
     """
-    return (_PLAIN_BUNDLE.match(head) or _SNAPPY_BUNDLE.match(head)) is not None
+    return (re.match(_PLAIN_BUNDLE, head) or re.match(_SNAPPY_BUNDLE, head)) is not None
 
 
 def is_pickle(head: bytes, nbytes: int, path: str = "") -> bool:
@@ -170,20 +168,19 @@ def is_pickle(head: bytes, nbytes: int, path: str = "") -> bool:
 
 def is_dcp(head: bytes, nbytes: int, path: str = "") -> bool:
     """Whether a file can be the `.metadata` of torch.distributed.checkpoint, or a damaged one, by its name."""
-    return DCP_START.match(head) is not None or (begins_pickle(head) and os.path.basename(path) == ".metadata")
+    return re.match(DCP_START, head) is not None or (begins_pickle(head) and os.path.basename(path) == ".metadata")
 
 
-_RUNS = re.compile(
-    rb"(?!\x93NUMPY)(?:[(012NQR\])}abdelostu\x81\x85-\x89\x8f-\x94\x97\x98]|[Khq\x80\x82].|[M\x83]..)*"
-    rb"(?:[.BCFGJPTUVXcijr\x84\x8a-\x8e\x95\x96]|[ILgp][-+\s\d]|S['\"]|\Z)",
-    re.DOTALL,
+_RUNS = (
+    rb"(?s)(?!\x93NUMPY)(?:[(012NQR\])}abdelostu\x81\x85-\x89\x8f-\x94\x97\x98]|[Khq\x80\x82].|[M\x83]..)*"
+    rb"(?:[.BCFGJPTUVXcijr\x84\x8a-\x8e\x95\x96]|[ILgp][-+\s\d]|S['\"]|\Z)"
 )
 """Opcodes up to one with a long argument, which can leap over anything, or the end (Lib/pickletools.py)."""
 
 
 def runs(head: bytes) -> bool:
     """Whether a pickle may begin with these bytes, whatever else they are."""
-    return _RUNS.match(head) is not None
+    return re.match(_RUNS, head) is not None
 
 
 def begins_pickle(head: bytes) -> bool:
@@ -195,8 +192,6 @@ def begins_pickle(head: bytes) -> bool:
         return head[1:2] in (b"\2", b"\3", b"\4", b"\5")
     if head[:1] not in b"(]}c" or not head:
         return False
-    import re
-
     return (
         re.match(rb"[\]}]q[\0\1]|\(*([dl]p\d\n[(SVILFcg]|c(numpy|_?collections|copy_reg)[.\w]*\n\w+\n)", head)
         is not None

@@ -34,14 +34,14 @@ def strict(
     hook = _object if make is None else lambda pairs: make(_object(pairs))
     numbers = _finite(text) if finite else {}
     try:
-        if not surrogates and _SURROGATE.search(text):
+        if not surrogates and re.search(_SURROGATE, text):
             _refuse_surrogates(json.loads(text))
         return json.loads(text, object_pairs_hook=hook, **numbers)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = r"\\u[dD][89a-fA-F]"
 """How JSON spells one half of a surrogate pair; a whole pair is two of them."""
 
 
@@ -66,13 +66,13 @@ def depth(value: Any) -> int:
     return found
 
 
-_DIGITS = re.compile(r"[0-9]{30}")
+_DIGITS = r"[0-9]{30}"
 """In every tenth character, where a number has 300."""
 
 
 def _finite(text: str) -> dict[str, Any]:
     """How numbers are read; whole numbers are most of a header, and are looked at only if one may be odd."""
-    is_odd = "-0" in text or _DIGITS.search(text[::10])
+    is_odd = "-0" in text or re.search(_DIGITS, text[::10])
     return {**_FINITE, "parse_int": _int} if is_odd else _FINITE
 
 

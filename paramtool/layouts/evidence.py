@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from itertools import product
 from math import isfinite
@@ -245,6 +245,7 @@ def _agreed(part: Mapping[str, Any]) -> set[tuple[str, str]]:
     }
 
 
+@cache
 def _kind(network: str) -> str:
     """The word of KINDS for a network that is given as a spec string.
 

@@ -115,6 +115,8 @@ class Link:
 
 GRAPH = "graph"
 ROLES = ("model", "optimizer", "ema", "buffer", GRAPH, "other")
+INERT = ("num_batches_tracked", "position_ids", "token_type_ids", "inv_freq", "masked_bias", "relative_position_index")
+"""Tensors on which no output depends in inference, or that models of transformers make themselves of their settings."""
 
 
 class Entry(NamedTuple):

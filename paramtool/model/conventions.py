@@ -118,8 +118,6 @@ CONVENTIONS = (
 )
 COUNTERS = ("num_batches_tracked",)
 """Tensors that count and that only one library has."""
-INERT = (*COUNTERS, "position_ids", "token_type_ids", "inv_freq", "masked_bias", "relative_position_index")
-"""Tensors on which no output depends in inference, or that models of transformers make themselves of their settings."""
 NEUTRAL = {"scale": 1, "shift": 0, "bias": 0, "mean": 0, "variance": 1}
 """{part: the value with which a layer computes what one without the part does}."""
 OWN_NAMES = frozenset(name for row in CONVENTIONS for name in row.tensors)

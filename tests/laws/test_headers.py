@@ -11,7 +11,7 @@ import safetensors
 
 import paramtool
 from paramtool.errors import FormatError
-from paramtool.formats.safetensors.read import CODE_OF
+from paramtool.formats.safetensors import CODE_OF
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 from tests.examples import IS_HARD

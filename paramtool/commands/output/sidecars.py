@@ -231,7 +231,7 @@ class _FolderFiles:
         """Why a file beside the weights stays by its name alone, or nothing; also a link to weights that are read."""
         if os.path.realpath(path) in self._real:
             return TWIN
-        return "" if INDEX.search(name.lower()) and not is_index(path) else same_weights(name, self._stems)
+        return "" if re.search(INDEX, name.lower()) and not is_index(path) else same_weights(name, self._stems)
 
     def _folder_stays(self, item: os.DirEntry[str], place: str) -> str:
         """Why a folder stays, or nothing."""
@@ -375,11 +375,11 @@ def same_weights(name: str, stems: Iterable[str]) -> str:
     """
     if stem(name) not in stems:
         return _matched(name, EXPORTS)
-    if name.lower().endswith(MAIN) and not SHARD.search(name) and not _is_plain(name):
+    if name.lower().endswith(MAIN) and not re.search(SHARD, name) and not _is_plain(name):
         return ""
     return (
         "an index of the same weights, by its name"
-        if INDEX.search(name.lower())
+        if re.search(INDEX, name.lower())
         else "the same weights in another format or variant, by its name"
     )
 
@@ -391,7 +391,7 @@ def _is_plain(name: str) -> bool:
     [True, True, True, False]
     """
     _, *between, _ = name.lower().split(".")
-    return len(between) < 2 and all(VARIANT.fullmatch(word) for word in between)
+    return len(between) < 2 and all(re.fullmatch(VARIANT, word) for word in between)
 
 
 def _matched(name: str, table: Iterable[tuple[str, tuple[str, ...]]]) -> str:

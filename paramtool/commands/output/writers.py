@@ -22,8 +22,8 @@ from paramtool.formats.numpy import write as numpy_write
 from paramtool.formats.onnx import write as onnx
 from paramtool.formats.onnx.write import RecurrentNetwork
 from paramtool.formats.output import OutputFile
+from paramtool.formats.safetensors import CODE_OF
 from paramtool.formats.safetensors import write as safetensors
-from paramtool.formats.safetensors.read import CODE_OF
 from paramtool.formats.torch import write as torch_write
 from paramtool.formats.torch.write_objects import How
 from paramtool.layouts.layout import stored

@@ -32,7 +32,7 @@ MASKS = ("bias", "mask", "attn_mask", "causal_mask")
 """Names of causal masks (`attn.bias` of GPT-2), whose dtype is bool or uint8."""
 MAX_WINDOW_NBYTES = 4096
 """The number of first bytes of each tensor that are compared here; commands that write compare all bytes."""
-VARIANT = re.compile(r"\d+|fp16|bf16|fp32|float16|bfloat16|float32|ema|non_ema")
+VARIANT = r"\d+|fp16|bf16|fp32|float16|bfloat16|float32|ema|non_ema"
 """Variants in file names of hubs, and the numbers of Meta's and Mistral's files: `consolidated.00.pth`."""
 
 
@@ -54,7 +54,7 @@ def is_something_else(one: Weights, other: Weights) -> bool:
         return False
     if not is_main(other.path):
         return not other.path.endswith(".onnx") and 2 * _numel(other.checkpoint) < _numel(one.checkpoint)
-    is_looked_for = other.name.is_usual and (not other.name.variant or VARIANT.fullmatch(other.name.variant))
+    is_looked_for = other.name.is_usual and (not other.name.variant or re.fullmatch(VARIANT, other.name.variant))
     return one.name.is_usual and not is_looked_for and not is_index_name(other.path)
 
 
@@ -204,9 +204,9 @@ ANY_OBJECT = (".pkl", ".pickle", ".pdopt")
 """Files that hold weights at times, and more often something else: their names do not say."""
 SAME_SUFFIXES = (*(suffix for suffix in SUFFIXES if suffix not in ANY_OBJECT), ".ot")
 """How the names of a model's weights end, whatever format they are in."""
-INDEX = re.compile(r"\.index(\.[^.]+)?\.json$")
+INDEX = r"\.index(\.[^.]+)?\.json$"
 """`model.safetensors.index.json`; of a variant `model.safetensors.index.fp16.json` (`_add_variant` of transformers)."""
-SHARD = re.compile(r"-\d+-of-\d+")
+SHARD = r"-\d+-of-\d+"
 
 
 def stems(read: Iterable[str]) -> frozenset[str]:
@@ -227,6 +227,6 @@ def stem(name: str) -> str:
     >>> stem("model-00001-of-00002.fp16.safetensors"), stem("tf_model.h5.index.json"), stem("model.json")
     ('model', 'tf_model', '')
     """
-    if not name.endswith(SAME_SUFFIXES) and not INDEX.search(name):
+    if not name.endswith(SAME_SUFFIXES) and not re.search(INDEX, name):
         return ""
-    return SHARD.sub("", name).split(".")[0]
+    return re.sub(SHARD, "", name).split(".")[0]

@@ -23,8 +23,8 @@ from paramtool.model.checkpoint import SHARDED, Checkpoint, Compound, Entry, Sha
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.view import Shape, View
 
-_NUMBER = re.compile(r"(?i)(.*rank\D?)(\d+)(.*)|(.*?)(\d+)(\D*)")
-_RANK_IN_STEM = re.compile(r"(?i)[_.-]*(world_?size_?\d+)?[_.-]*rank\D?\d+")
+_NUMBER = r"(?i)(.*rank\D?)(\d+)(.*)|(.*?)(\d+)(\D*)"
+_RANK_IN_STEM = r"(?i)[_.-]*(world_?size_?\d+)?[_.-]*rank\D?\d+"
 FLAT = "_flat_param"
 """`FLAT_PARAM` of torch/distributed/fsdp/_flat_param.py: several parameters in one vector, without their shapes."""
 
@@ -59,7 +59,7 @@ def whole(mine: Weights, read: Callable[[str], Checkpoint] | None) -> Weights:
         found = mine.checkpoint if other == name else read(path)
         if is_part(found):
             files[other] = found
-    stem = _RANK_IN_STEM.sub("", mine.name.stem)
+    stem = re.sub(_RANK_IN_STEM, "", mine.name.stem)
     return replace(mine, checkpoint=_joined(folder, files), name=replace(mine.name, stem=stem or STEMS[0]))
 
 
@@ -69,12 +69,12 @@ def _of_any_rank(name: str) -> str:
     >>> _of_any_rank("model_world_size_2_rank_1.pt"), _of_any_rank("step_10_rank0.pt"), _of_any_rank("7.pt")
     ('model_world_size_2_rank_#.pt', 'step_10_rank#.pt', '#.pt')
     """
-    found = _NUMBER.fullmatch(name)
+    found = re.fullmatch(_NUMBER, name)
     return name if found is None else f"{found[1] or found[4] or ''}#{found[3] or found[6] or ''}"
 
 
 def _rank(name: str) -> int:
-    found = _NUMBER.fullmatch(name)
+    found = re.fullmatch(_NUMBER, name)
     return int(found[2] or found[5]) if found else 0
 
 

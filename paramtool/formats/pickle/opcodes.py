@@ -96,11 +96,11 @@ def _is_left(machine: Machine, at: int, nbytes: int, make: Callable[[bytes], obj
     """Whether a string stays in the data: bytes, a long text, and a string of Python 2 that is no short text."""
     if make is _text or nbytes > LONG_TEXT:
         return nbytes > LONG_TEXT
-    return make is not _old_text or not PRINTABLE.fullmatch(machine.data[at : at + nbytes])
+    return make is not _old_text or not re.fullmatch(PRINTABLE, machine.data[at : at + nbytes])
 
 
 LONG_TEXT = 1024
-PRINTABLE = re.compile(rb"[\t\n\r -~]*")
+PRINTABLE = rb"[\t\n\r -~]*"
 
 
 def _text(raw: bytes) -> str:
@@ -557,12 +557,12 @@ def _getattr(machine: Machine, args: tuple[object, ...]) -> object:
     cls, name = args if len(args) == 2 else (None, None)
     if type(cls) is Global and type(name) is str and f"{cls.path}.{name}" in machine.constructors:
         return Global(cls.path, name)
-    if type(cls) is Global and cls.path in VALUE_CLASSES and type(name) is str and MEMBER.fullmatch(name):
+    if type(cls) is Global and cls.path in VALUE_CLASSES and type(name) is str and re.fullmatch(MEMBER, name):
         return Instance(f"{cls.path}.{name}", (), False)
     return machine.unknown("builtins.getattr", args)
 
 
-MEMBER = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
+MEMBER = r"_?[A-Za-z][A-Za-z0-9_]*"
 """The name of a member of an enum."""
 
 

@@ -12,8 +12,8 @@ from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.output import OutputFile, is_utf8, refuse_tensors
 from paramtool.formats.record import codec as record
 from paramtool.formats.record import layouts
-from paramtool.formats.safetensors import index
-from paramtool.formats.safetensors.read import CODE_OF, HEADER_LENGTH, METADATA
+from paramtool.formats.safetensors import CODE_OF, index
+from paramtool.formats.safetensors.read import HEADER_LENGTH, METADATA
 from paramtool.formats.sniff import MAX_SAFETENSORS_HEADER
 from paramtool.model.plan import Plan, Target
 

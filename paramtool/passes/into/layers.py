@@ -9,7 +9,7 @@ from typing import NamedTuple
 from paramtool.layouts.extras import EXTRAS, REFUSED
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import conventions
-from paramtool.model.checkpoint import Checkpoint, LayerPart
+from paramtool.model.checkpoint import INERT, Checkpoint, LayerPart
 from paramtool.model.dtype import DType, is_widened
 from paramtool.model.images import FIRST
 from paramtool.model.plan import Copy, Target
@@ -189,7 +189,7 @@ def partners(source: PlainLayer, model: PlainLayer) -> dict[str, LayerTensor]:
         return {}
     rows = conventions.of_kind(model.kind)
     own = {piece.own for piece in source.pieces if piece.said is None or not piece.said.kind}
-    tables = [row.tensors for row in rows if own <= row.tensors.keys() | set(conventions.INERT)]
+    tables = [row.tensors for row in rows if own <= row.tensors.keys() | set(INERT)]
     for piece in model.pieces:
         for other in source.pieces:
             is_said = other.said is not None and other.said.kind
@@ -217,7 +217,7 @@ def fits(source: PlainLayer, model: PlainLayer) -> bool:
         return False
     found = partners(source, model)
     used = {piece.name for piece in found.values()}
-    rest = [p for p in source.pieces if p.name not in used and p.own not in conventions.INERT]
+    rest = [p for p in source.pieces if p.name not in used and p.own not in INERT]
     return (
         len(found) == len(model.pieces) == len(used)
         and not rest
