@@ -174,6 +174,20 @@ def cli() -> None:
 
 def main(program: click.Command = cli) -> NoReturn:
     """Run a command; print its error, if any, and exit with the code of its class."""
+    code = 0
+    try:
+        code = _code(program)
+        _note_signals()
+    except Interrupted:  # while an error was said, or at the end
+        _note_signals()
+    try:  # a signal also counts where Python ignored its exception, as in a callback of the garbage collector
+        sys.exit(128 + caught[0] if caught else code)
+    except MemoryError:  # to exit is an exception, which needs memory
+        sys.exit(128 + caught[0] if caught else code)
+
+
+def _code(program: click.Command) -> int:
+    """The exit code of a command, whose error is printed."""
     try:
         prepare_streams()
         warnings.showwarning = _show_warning  # type: ignore[assignment]
@@ -188,16 +202,17 @@ def main(program: click.Command = cli) -> NoReturn:
         sys.stdout.flush()
     except (MemoryError, SystemError) as error:  # the latter where CPython had no memory for the former
         _forget(error)
-        code = _code_of(error)
+        return _code_of(error)
     except BaseException as error:
-        code = _code_of(error)
-    if caught:  # also where Python ignored the exception, as in a callback of the garbage collector
-        code = 128 + caught[0]
-    code = code if isinstance(code, int) else 0
-    try:
-        sys.exit(code)
-    except MemoryError:  # to exit is an exception, which needs memory
-        sys.exit(code)
+        return _code_of(error)
+    return code if isinstance(code, int) else 0
+
+
+def _note_signals() -> None:
+    """Signals end nothing any more, since the command is done, but for its exit code."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is _interrupt:
+            signal.signal(number, lambda number, frame: caught.append(number))
 
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -5,7 +5,7 @@ and answers each on standard output.  `serving.py` is the other end.
 
     {"run": [words], "folder": cwd and watched, "rules": [[at, action, argument], ...], "looks": false, "user": null}
     {"run": ..., "kill_after": seconds}           SIGKILL, unless it is done before
-    {"run": ..., "lines": [signal, at, room]}     a signal at a line of Python instead
+    {"run": ..., "lines": [signal, line, room]}   a signal at a line of Python instead, the first time that it is run
     {"run": ..., "memory": [at, least, stays]}    a request for memory that fails, by Python's or C's functions
     {"resume": pid}      go on with one that stopped
     {"warm": [words], "folder": cwd}   import what the command needs
@@ -166,22 +166,20 @@ def _remember(libc: ctypes.CDLL, log: int) -> None:
     os.write(log, str(counted).encode())
 
 
-def _signal_at(number: int, at: int, room: str, log: int) -> Callable[..., Any]:
-    """A trace function: a signal comes at the n-th line that is run in files with `room` in their name.
+def _signal_at(number: int, at: str, room: str, log: int) -> Callable[..., Any]:
+    """A trace function: a signal comes at a line, as in `staging.py:93`, of a file with `room` in its name.
 
-    With `at` 0 it only writes down which lines are run.
+    With no line it only writes down which lines are run.  How often others are run before depends on threads.
     """
-    seen = 0
 
     def traced(frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
-        nonlocal seen
         if event == "call":
             return traced if room in frame.f_code.co_filename else None
         if event == "line":
-            seen += 1
+            line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
             if not at:
-                os.write(log, f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}\n".encode())
-            elif seen == at:
+                os.write(log, f"{line}\n".encode())
+            elif line == at:
                 sys.settrace(None)
                 signal.raise_signal(number)
         return traced

@@ -6,12 +6,17 @@ import errno
 import random
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from paramtool.cli.main import main
 from tests.examples import IS_HARD
 from tests.faults.commands import CALLED, SIGNALLED, WRITING
 from tests.faults.judging import failed, interrupted, killed, leftovers, output_state
@@ -27,13 +32,14 @@ from tests.faults.serving import (
     Command,
     Desk,
     Ended,
+    Server,
     listing,
 )
 
 MOVES = ("rename", "exchange", "link")
 """Calls after which something else stands under a name: here an output could be lost."""
 KILLS = 2000
-ENGINE = "paramtool/engine/"
+ENGINE, PROGRAM = "paramtool/engine/", "paramtool/cli/"
 
 commands = pytest.mark.parametrize("command", CALLED, ids=lambda command: command.name)
 writing = pytest.mark.parametrize("command", SIGNALLED, ids=lambda command: command.name)
@@ -127,15 +133,12 @@ def test_more_signals_while_it_cleans(desk: Desk, command: Command) -> None:
 def test_a_signal_at_every_line_of_the_engine(desk: Desk, command: Command) -> None:
     """What stands between two calls is no gap either."""
     case = desk.case(command)
-    usual, folder = desk.run(case, lines=[0, 0, ENGINE])
+    usual, folder = desk.run(case, lines=[0, "", ENGINE])
     shutil.rmtree(folder)
-    first: dict[str, int] = {}
-    for at, line in enumerate(usual.lines, 1):
-        first.setdefault(line, at)
-    assert first
-    lines = list(first.items())
+    lines = list(dict.fromkeys(usual.lines))
+    assert lines
     if not IS_HARD:
-        staging = [item for item in lines if item[0].startswith("staging")]
+        staging = [line for line in lines if line.startswith("staging")]
         lot = random.Random(f"lines {command.name}")
         lines = sorted({*lot.sample(staging, min(5, len(staging))), *lot.sample(lines, min(5, len(lines)))})
     number = signal.SIGTERM
@@ -147,13 +150,36 @@ def test_a_signal_at_every_line_of_the_engine(desk: Desk, command: Command) -> N
                 (
                     f"SIGTERM at line {line}, for the first time",
                     [],
-                    {"lines": [number, at, ENGINE]},
+                    {"lines": [number, line, ENGINE]},
                     lambda ended, folder: interrupted(case, ended, folder, number),
                 )
-                for line, at in lines
+                for line in lines
             ),
         )
     )
+
+
+@pytest.mark.parametrize("words", [("inspect", "."), ("inspect", "nothing", "--json")], ids=" ".join)
+def test_a_signal_at_every_line_of_the_program(desk: Desk, words: tuple[str, ...]) -> None:
+    """Also while an error is said, and when the command is done, until its exit code is known."""
+    case = desk.case(Command("program", ("inspect", "."), "", _one_file))
+    case = replace(case, command=replace(case.command, words=words))
+    usual, folder = desk.run(case, lines=[0, "", PROGRAM])
+    shutil.rmtree(folder)
+    lines = list(dict.fromkeys(usual.lines))
+    source = Path(sys.modules[main.__module__].__file__ or "").read_text().splitlines()
+    ends = (
+        next(number for number, line in enumerate(source, 1) if word in line) for word in ("program.main(", "exit(")
+    )
+    first, last = (lines.index(f"main.py:{number}") for number in ends)
+    for line in lines[first : last + 1]:
+        ended, folder = desk.run(case, lines=[signal.SIGTERM, line, PROGRAM])
+        shutil.rmtree(folder)
+        assert (ended.code, "Traceback" in ended.err) == (128 + signal.SIGTERM, False), (line, ended)
+
+
+def _one_file(folder: Path, server: Server) -> None:
+    save_file({"w": np.zeros(3, np.float32)}, folder / "model.safetensors")
 
 
 def _plain(case: Case) -> Call:

@@ -19,7 +19,8 @@ from threading import Thread
 from typing import NamedTuple, NoReturn
 
 from paramtool.cli._streams import shown
-from paramtool.cli.main import main
+from paramtool.cli.main import SIGNALS, main
+from paramtool.model import inflating
 from tests.hostile.warm import Warm
 from tests.patience import PATIENCE
 
@@ -134,7 +135,8 @@ def quick(*args: object, cwd: Path, out: io.StringIO | None = None, run: Callabl
 
     `run` is the program, `paramtool` if nothing else is said.
     """
-    before = (sys.argv, signal.getsignal(signal.SIGTERM), gc.isenabled(), os.getcwd())
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    before = (sys.argv, gc.isenabled(), os.getcwd())
     out, err = out or io.StringIO(), io.StringIO()
     sys.argv = ["paramtool", *map(str, args)]
     try:
@@ -144,10 +146,12 @@ def quick(*args: object, cwd: Path, out: io.StringIO | None = None, run: Callabl
     except SystemExit as stop:
         return Ran(stop.code if isinstance(stop.code, int) else 0, out.getvalue(), err.getvalue())
     finally:
-        os.chdir(before[3])
+        os.chdir(before[2])
         sys.argv = before[0]
-        signal.signal(signal.SIGTERM, before[1])
-        if before[2]:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        inflating.set_limit(None)
+        if before[1]:
             gc.enable()
     raise AssertionError("it returned")
 
