@@ -328,7 +328,6 @@ def export(
     prefix: str = '',
     rename: Sequence[str | RenamingRule] = (),
     ties: Mapping[str, str] | None = None,
-    max_bytes: int = 1073741824,
     format: str | None = None,
     progress: Progress = silent,
 ) -> Exported:
@@ -353,7 +352,6 @@ def export(
     - `prefix`: take the names that begin with it, without it
     - `rename`: rules such as `*.gamma=*.weight`, applied in this order
     - `ties`: {wanted name: the first of the names that are one tensor}: one that the file lacks is written from another
-    - `max_bytes`: how many bytes one expanded tensor may grow to
     - `format`: the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint)
 
     All others are those of `dedup`.  UsageError where a name is missing or a rule does not fit, PlanError where a
@@ -377,7 +375,6 @@ def export_each(
     force: bool = False,
     prefix: str = '',
     rename: Sequence[str | RenamingRule] = (),
-    max_bytes: int = 1073741824,
     progress: Progress = silent,
 ) -> Each[Exported]:
     """`export` of all names of every set of weights of a folder and of those inside, into one folder built alike.

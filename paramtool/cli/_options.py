@@ -19,7 +19,6 @@ from paramtool.cli._completion import Completer
 from paramtool.cli._display import F, adding
 from paramtool.cli._text import FILE, OUTPUT_FILE, Size, size
 from paramtool.commands.name_lists import pairs
-from paramtool.commands.sizes import in_units
 from paramtool.formats import files
 from paramtool.model import inflating
 
@@ -59,8 +58,7 @@ def option(keyword: Parameter, row: Row) -> ClickOption:
     elif default is Parameter.empty:
         more["required"] = True
     elif default is not None:
-        said = _Bytes(default) if isinstance(default, int) else default
-        more |= {"default": said, "show_default": said != "" and "[default" not in row.help}
+        more |= {"default": default, "show_default": default != "" and "[default" not in row.help}
     if "Path" in kind and not row.choices:
         more["type"] = OUTPUT_FILE if name == "output" else FILE
     elif "int" in kind:
@@ -68,13 +66,6 @@ def option(keyword: Parameter, row: Row) -> ClickOption:
     if row.metavar and row.metavar.startswith("[") and not more.get("multiple"):
         more |= {"is_flag": False, "flag_value": ""}
     return click.option(*(["-o"] if name == "output" else []), flag, name, **more)
-
-
-class _Bytes(int):
-    """A number of bytes, shown with its unit."""
-
-    def __str__(self) -> str:
-        return in_units(int(self))
 
 
 def _inverted(ctx: click.Context, param: click.Parameter, value: bool) -> bool:

@@ -65,7 +65,6 @@ MANY = 8
     output=Row(f"Where to write.  {OUTPUT_ANY}  [default: <stem>.plain.safetensors beside FILE{BESIDE}]"),
     max_shard_size=MAX_SHARD_SIZE,
     format=FORMAT,
-    max_bytes=Row("Write an expanded (stride 0) tensor of at most this many bytes."),
     align=ALIGN,
     **WRITING | {"dry_run": Row("Print what would be written and write nothing.")},
 )

@@ -27,7 +27,6 @@ from paramtool.commands.output.write import Work, done, laid_out
 from paramtool.commands.output.writers import SAFETENSORS, TORCH
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of
-from paramtool.commands.sizes import MAX_EXPANDED_NBYTES
 from paramtool.errors import PlanError, UsageError, listed, plural, refuse_string, some
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
@@ -42,7 +41,6 @@ from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint, Entries
 from paramtool.model.config import NONE, given, reading
 from paramtool.model.plan import Plan, check
-from paramtool.model.storage import Constant
 from paramtool.model.view import View
 from paramtool.passes import renaming, select
 from paramtool.passes.config_ties.patterns import tied_advice
@@ -91,15 +89,8 @@ class ExportOptions(WriteOptions):
     """Rules such as `*.gamma=*.weight`, applied in this order."""
     ties: Mapping[str, str] | None = None
     """{wanted name: the first of the names that are one tensor}: one that the file lacks is written from another."""
-    max_bytes: int = MAX_EXPANDED_NBYTES
-    """What one expanded tensor may grow to: one element, or a few rows, that stand for many."""
     format: str | None = None
     """The format of an output folder: `safetensors` or `dcp`.  None: safetensors."""
-
-    def __post_init__(self) -> None:
-        WriteOptions.__post_init__(self)
-        if self.max_bytes < 0:
-            raise UsageError(f"--max-bytes is {self.max_bytes}; expected 0 or more")
 
 
 USUAL = ExportOptions()
@@ -139,7 +130,6 @@ def export(
     - `prefix`: take the names that begin with it, without it
     - `rename`: rules such as `*.gamma=*.weight`, applied in this order
     - `ties`: {wanted name: the first of the names that are one tensor}: one that the file lacks is written from another
-    - `max_bytes`: how many bytes one expanded tensor may grow to
     - `format`: the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint)
 
     All others are those of `dedup`.  UsageError where a name is missing or a rule does not fit, PlanError where a
@@ -210,7 +200,7 @@ def _prepared(
     part, told = _as_configured(where_from, part, chosen_place, wanted=wanted, progress=progress)
     entries = part.entries
     chosen = replace(part.checkpoint, entries=entries, metadata=metadata_of(part))
-    check_shapes(where_from, chosen, part.wanted.shapes, options.max_bytes)
+    check_shapes(where_from, chosen, part.wanted.shapes)
     plan = _plan(chosen)
     where = choose() if chosen_place is None else chosen_place
     if where.is_folder and is_folder(path):
@@ -431,7 +421,7 @@ def missing_names(where: str, missing: list[str], wanted: int, names: Mapping[st
     )
 
 
-def check_shapes(where: str, chosen: Checkpoint, shapes: Shapes, max_bytes: int) -> None:
+def check_shapes(where: str, chosen: Checkpoint, shapes: Shapes) -> None:
     wrong = []
     for name, shape in shapes.items():
         value = chosen.entries[name].value
@@ -439,12 +429,6 @@ def check_shapes(where: str, chosen: Checkpoint, shapes: Shapes, max_bytes: int)
             continue
         if shape is not None and value.shape != shape:
             wrong.append(f"{name!r}: has shape {list(value.shape)}; wanted {list(shape)}")
-        backing = chosen.storages[int(value.storage)].backing
-        held = len(backing.element) if isinstance(backing, Constant) else value.byte_stop - value.byte_start
-        if value.nbytes > max(max_bytes, held):
-            wrong.append(
-                f"{name!r}: is expanded and would grow to {value.nbytes} bytes; --max-bytes allows {max_bytes}"
-            )
     if wrong:
         raise PlanError(listed(f"{where}: {plural(len(wrong), 'tensor does', 'tensors do')} not fit:", wrong))
 

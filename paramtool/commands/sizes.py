@@ -8,19 +8,6 @@ from paramtool.model.display import size as size
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
-MAX_EXPANDED_NBYTES = 1 << 30
-"""What one expanded tensor may grow to, if nothing else is said (`--max-bytes` of `export`)."""
-
-
-def in_units(nbytes: int) -> str:
-    """The same number of bytes in the largest binary unit that divides it.
-
-    >>> in_units(1 << 30), in_units(4096), in_units(1000)
-    ('1GiB', '4KiB', '1000')
-    """
-    units = ((nbytes // one, name) for name, one in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-             if nbytes and nbytes % one == 0)  # fmt: skip
-    return next((f"{count}{name}" for count, name in units), str(nbytes))
 
 
 def parse_size(text: str) -> int:

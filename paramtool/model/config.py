@@ -32,6 +32,7 @@ REPLACED = {
     "ties_from_config": "the config.json beside the input counts, and --config PATH gives another",
     "tolerance": "--atol X accepts differences of at most X, and --rtol of a part of the number",
     "keys_from_config": "--config PATH says whose model's names are written",
+    "max_bytes": "--max-inflated SIZE limits what all tensors may grow to",
 }
 """{a former keyword: what does the same}; its flag was called alike."""
 P = ParamSpec("P")

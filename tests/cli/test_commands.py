@@ -408,11 +408,11 @@ def test_export_like_another(model: Path, tmp_path: Path) -> None:
     refused(quick, *args, "--force", "--like", "like.pt", "--names", "names.txt", cwd=tmp_path, code=2, says=("like",))
 
 
-def test_export_max_bytes(tmp_path: Path) -> None:
+def test_export_of_what_repeats(tmp_path: Path) -> None:
     """An expanded tensor is written out below the limit and refused above it."""
     torch.save({"w": torch.ones(1).expand(1000)}, tmp_path / "m.pt")
     (tmp_path / "names.txt").write_text("w\n")
     args = ("export", "m.pt", "--names", "names.txt", "-o", "plain.safetensors")
-    refused(quick, *args, "--max-bytes", "3999", cwd=tmp_path, code=6, says=("m.pt", "'w'", "4000", "--max-bytes"))
-    assert quick(*args, "--max-bytes", "4kB", cwd=tmp_path).code == 0
+    refused(quick, *args, "--max-inflated", "3995", cwd=tmp_path, code=4, says=("m.pt", "3996", "--max-inflated"))
+    assert quick(*args, "--max-inflated", "3996", cwd=tmp_path).code == 0
     assert load_file(tmp_path / "plain.safetensors")["w"].tolist() == [1.0] * 1000

@@ -161,8 +161,3 @@ def test_an_error_speaks_of_keywords_in_python(tmp_path: Path) -> None:
         paramtool.inspect(tmp_path / "a.pt", fail_on=["config-ties"])
     assert "hint: config=PATH gives" in str(caught.value) and "--" not in str(caught.value)
     assert "--config PATH" in quick("inspect", "a.pt", "--fail-on", "config-ties", cwd=tmp_path).err
-
-
-def test_a_default_in_bytes_has_its_unit(tmp_path: Path) -> None:
-    out = run("help", "export", "--all", cwd=tmp_path).out
-    assert "1GiB" in out and "1073741824" not in out

@@ -268,7 +268,7 @@ def test_files_of_a_training_stay_and_those_of_the_model_do_not(tmp_path: Path) 
         (("--prefix", "bert."), 2, ("'bert.'", "'model.'")),
         (("--prefix", "model"), 2, ("--prefix model.",)),
         (("--only", "ghost"), 2, ("'ghost'", "'model'")),
-        (("--max-bytes", "x"), 2, ("--max-bytes",)),
+        (("--max-inflated", "x"), 2, ("--max-inflated",)),
         (("--max-shard-size", "0"), 2, ("--max-shard-size",)),
     ],
 )

@@ -426,7 +426,11 @@ def test_the_config_in_python(tmp_path: Path) -> None:
         exported = paramtool.export(tmp_path / f"out{k}", tmp_path / f"plain{k}", config=config)
         assert set(exported.names) == set(model.state_dict())
     assert HEAD not in paramtool.dedup(tmp_path / "in", tmp_path / "none", config="none").plan.order
-    for function, word in ((paramtool.dedup, "ties_from_config"), (paramtool.export, "keys_from_config")):
+    for function, word in (
+        (paramtool.dedup, "ties_from_config"),
+        (paramtool.export, "keys_from_config"),
+        (paramtool.export, "max_bytes"),
+    ):
         with pytest.raises(UsageError, match=f"{word} is replaced"):
             function(tmp_path / "in", tmp_path / "x", **{word: ""})
     with pytest.raises(UsageError, match="leave out ties"):
