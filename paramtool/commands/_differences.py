@@ -117,8 +117,20 @@ def _plainly(tree: Node, checkpoint: Checkpoint) -> Node:
     return EMPTY if {*names} in (set(), {*checkpoint.entries}) and is_flat(tree, names) else tree
 
 
+def gradients_apart(found: Checkpoint, expected: Checkpoint) -> Iterator[str]:
+    """Which tensors ask for gradients in one checkpoint alone, where both say it: that is no value of theirs."""
+    for where, one, other in (("output", found, expected), ("source", expected, found)):
+        if names := [
+            name
+            for name, entry in one.entries.items()
+            if entry.requires_grad and name in other.entries and other.entries[name].requires_grad is False
+        ]:
+            count = errors.plural(len(names), "tensor asks", "tensors ask")
+            yield f"{count} for gradients in the {where} only: {some(names)}"
+
+
 def mark_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
-    """Which tensors ask for gradients, and which are parameters or storages of torch's, where both checkpoints say."""
+    """Which tensors are parameters or storages of torch's, where both checkpoints say."""
     comparison = Comparison()
     says = any(entry.requires_grad is not None or entry.kind for entry in found.entries.values())
     says = says and holds(found.format).views
@@ -131,22 +143,14 @@ def mark_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
         if not says:
             unsaid += [name] if marked else []
             continue
-        if expected.format.startswith("torch") or entry.requires_grad is not None:
-            if bool(mine.requires_grad) != bool(entry.requires_grad) and _may_train(entry):
-                where = "output" if mine.requires_grad else "source"
-                comparison.differences.append(f"{name!r}: asks for gradients in the {where} only")
-            elif mine.kind != entry.kind and not (mine.kind == "parameter" and mine.requires_grad and not entry.kind):
-                comparison.differences.append(f"{name!r}: is {_kind(mine)}; the source has {_kind(entry)}")
+        is_said = expected.format.startswith("torch") or entry.requires_grad is not None
+        trains = mine.kind == "parameter" and mine.requires_grad and not entry.kind
+        if is_said and mine.kind != entry.kind and not trains:
+            comparison.differences.append(f"{name!r}: is {_kind(mine)}; the source has {_kind(entry)}")
     if unsaid:
         what = "the output does not say which tensors ask for gradients or are parameters"
         comparison.notes.append(f"{what}: {some(unsaid)}")
     return comparison
-
-
-def _may_train(entry: Entry) -> bool:
-    """Whether torch lets a tensor ask for gradients: only numbers with a fraction do."""
-    dtype = entry.value.dtype.name if isinstance(entry.value, View) else ""
-    return dtype.startswith(("float", "bfloat", "complex"))
 
 
 def _kind(entry: Entry) -> str:

@@ -13,6 +13,7 @@ from paramtool.commands._differences import (
     alias_set_differences,
     alias_sets,
     following,
+    gradients_apart,
     laid_otherwise,
     mark_differences,
     object_differences,
@@ -348,9 +349,9 @@ def _compared(
         compared.append("ties")
     if asked.all:
         objects = object_differences(found, expected)
-        gradients = mark_differences(found, expected)
-        differences += [*objects.differences, *gradients.differences]
-        warnings += [*objects.notes, *gradients.notes]
+        marks = mark_differences(found, expected)
+        differences += [*objects.differences, *marks.differences]
+        warnings += [*objects.notes, *marks.notes, *gradients_apart(found, expected)]
         compared += ["objects", "gradients"]
     return Verified(
         os.fspath(output),

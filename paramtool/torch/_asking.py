@@ -12,11 +12,11 @@ from torch import nn
 from paramtool.engine.read.source import Source
 from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import PENDING, Checkpoint, Compound
 from paramtool.model.objects import EMPTY, is_extra_state, tensor_names
 from paramtool.passes.compat.check import TieQuestion, TypeClash, Verdict, judge
 from paramtool.passes.compat.wanted import Wanted, plain_window
-from paramtool.torch._protocol import Answer, Held, Tensors, given_of, has_own_code, tried
+from paramtool.torch._protocol import Answer, Held, Tensors, given_of, has_own_code, tried, whole_of
 from paramtool.torch.tensors import torch_type
 
 
@@ -38,11 +38,14 @@ class Asking:
     """What the model takes and only code could make: {name: what it is}."""
     older: tuple[str, ...] = ()
     """Names of the model that its code takes as those of an older version, since the file has none."""
+    whole: Collection[str] = ()
+    """Names of the model whose tensors are replaced by those of the file as they are."""
 
     def types(self) -> Mapping[str, torch.dtype | None]:
-        """{name of the model that gets a value: the type that the file has for it, where it is the file's own}."""
+        """{name of the model that gets a value: its type in the file, if it is taken from there}; without `whole`."""
         views = {name: plain_window(entry.value) for name, entry in self.seen.entries.items()}
-        return dict.fromkeys(self.filled) | {name: torch_type(view) for name, view in views.items() if view is not None}
+        found = {name: torch_type(view) for name, view in views.items() if view is not None}
+        return {name: found.get(name) for name in {**dict.fromkeys(self.filled), **found} if name not in self.whole}
 
     @property
     def is_unknown(self) -> bool:
@@ -50,20 +53,22 @@ class Asking:
         return self.own and self.answer is None
 
 
-def ask(model: nn.Module, tensors: Tensors, held: Held, source: Source) -> Asking:
+def ask(model: nn.Module, tensors: Tensors, held: Held, source: Source, assign: bool = False) -> Asking:
     """Whether a model has code of its own for loading, and what that makes of a file."""
     part = held.part
     present = replace(part, entries={name: entry for name, entry in part.entries.items() if name in tensors})
-    if not has_own_code(model, tensors):
+    made_of = (e.value for e in present.entries.values() if isinstance(e.value, Compound))
+    if not (has_own_code(model, tensors) or (assign and any(value.kind not in PENDING for value in made_of))):
         return Asking(False, None, present, present.entries, part.entries, {})
     given = given_of(source, held, part.entries)
-    answer = tried(model, tensors, given)
+    whole = whole_of(tensors, given, held, assign, None, None)
+    answer = tried(model, tensors, given, whole)
     names = {*tensors}
     with suppress(Exception):  # whatever a module's code needs for it
         names.update(model.state_dict())
     strange = {name: what for name, what in given.unmade.items() if is_extra_state(name) or name in names}
     if answer is None:
-        return Asking(True, None, present, tensors, (), strange)
+        return Asking(True, None, present, tensors, (), strange, whole=whole.keys())
     sources = {name: other for name, other in answer.sources.items() if other in part.entries}
     made = {name: name for name in held.named.made}
     seen = replace(part, entries={name: part.entries[other] for name, other in {**sources, **made}.items()})
@@ -73,9 +78,9 @@ def ask(model: nn.Module, tensors: Tensors, held: Held, source: Source) -> Askin
     if held.versions is held.tree is None and max(numbers.values(), default=1) > 1:
         given = given_of(source, held, part.entries)
         given.state._metadata = {at: {"version": number} for at, number in numbers.items()}
-        newer = tried(model, tensors, given) or answer
+        newer = tried(model, tensors, given, whole) or answer
         older = tuple(name for name in tensors if newer.sources.get(name) != answer.sources.get(name))
-    return Asking(True, answer, seen, tensors.keys() - lacking, answer.lent, strange, older)
+    return Asking(True, answer, seen, tensors.keys() - lacking, answer.lent, strange, older, whole.keys())
 
 
 def judged(

@@ -43,7 +43,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
     if not known or nn.parameter.is_lazy(tensor) or hasattr(tensor, "__tensor_flatten__"):
         return False
     settings = type(tensor) is nn.Parameter or all(isinstance(one, SETTINGS) for one in vars(tensor).values())
-    return settings and tensor.layout is torch.strided and not tensor.is_quantized
+    return settings and tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested)
 
 
 def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -55,9 +55,12 @@ def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tenso
                 hint="load the model before it is sharded",
             )
     wrong = [
-        f"{name!r}: is expanded: several of its elements are one; make it .contiguous() first"
+        f"{name!r}: is nested, which torch loads none of"
+        if tensor.is_nested
+        else f"{name!r}: is expanded: several of its elements are one; make it .contiguous() first"
         for name, tensor in tensors.items()
-        if is_plain(tensor) and not View(0, DTYPES["uint8"], 0, tuple(tensor.shape), tensor.stride()).is_injective
+        if tensor.is_nested
+        or (is_plain(tensor) and not View(0, DTYPES["uint8"], 0, tuple(tensor.shape), tensor.stride()).is_injective)
     ]
     if wrong:
         raise ModelError(listed(f"{where}: {plural(len(wrong), 'tensor')} of the model cannot be filled:", wrong))

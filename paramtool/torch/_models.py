@@ -31,7 +31,7 @@ from paramtool.passes.compat.wanted import wanted_by
 from paramtool.passes.dedup.plan import ranks_hint
 from paramtool.torch._asking import ask, judged
 from paramtool.torch._live import described, dtype_of, is_plain, place, refuse_unfit, tensors_of
-from paramtool.torch._protocol import Tensors, Watch, given_of, held_of, put_in
+from paramtool.torch._protocol import Tensors, Watch, given_of, held_of, install, put_in, whole_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
 from paramtool.torch.tensors import batches, window
 
@@ -90,10 +90,11 @@ def load_model(
 
     The model's tensors are filled where they are, and keep their types; those on the meta device are replaced by new
     ones of their types.  With `assign` all are replaced by new ones, of the types that the file has, as long as these
-    are of the same kind (a float stays a float).  New tensors are on `device`, else where the old ones were, those of
-    the meta device on the CPU; their floating types are `dtype`, if given.  They share memory just where the old
-    ones did, whatever the file shares, and need gradients just where the old ones did; an optimizer that holds old
-    parameters does not know them.  `Loaded.on_meta` names buffers that are in no file and have no memory yet.
+    are of the same kind (a float stays a float); quantised and sparse ones as torch's `assign` has them.  New tensors
+    are on `device`, else where the old ones were, those of the meta device on the CPU; their floating types are
+    `dtype`, if given.  They share memory just where the old ones did, whatever the file shares, and need gradients just
+    where the old ones did; an optimizer that holds old parameters does not know them.  `Loaded.on_meta` names buffers
+    that are in no file and have no memory yet.
 
     torch's own `load_state_dict` puts the values in, with the versions of modules and the extra state that the file
     holds, so that hooks, overrides and upgrades of the modules run as after `torch.load`.  What they would do is tried
@@ -107,7 +108,8 @@ def load_model(
     `prefix` is what the file calls the model: `encoder` takes `encoder.weight` as `weight`, and nothing outside.  The
     `_orig_mod.` of torch.compile inside a name is found by itself, on either side.
     Files of transformers' save_pretrained have other names than some models, and other tensors: where the model is one
-    of transformers and the file lacks its names, these become what from_pretrained makes of them.
+    of transformers and the file lacks its names, tensors are renamed, split and joined as from_pretrained does it.  It
+    also fits the base of a model: here, `load_model(model.bert, FILE)` fills that part, and `prefix="bert"` takes it.
 
     TieError where the model ties names that the file holds with different values; ModelError where shapes or types do
     not fit, or where the model has tensors that cannot be filled, or takes objects that only code could make.  Both are
@@ -137,7 +139,7 @@ def load_model(
             )
     held = held_of(model, tensors, whole, only, prefix)
     with Source(held.part, compares_crcs=False) as source, torch.no_grad():
-        asked = ask(model, tensors, held, source)
+        asked = ask(model, tensors, held, source, assign)
         new = renewed(tensors, asked.types(), assign, device, dtype)
         wanted = wanted_by(described({**tensors, **new}))
         verdict, questions = judged(wanted, held, whole, asked)
@@ -220,7 +222,6 @@ def load_model(
 
         # torch puts the values in
         given = given_of(source, held, asked.lent, None if asked.own else tensors)
-        old = {name: tensors[name] for name in new} if asked.own else {}
         for name, fresh in new.items():  # whose values the state dict lacks, or the model's code may leave as they are
             if tensors[name].is_meta and name in verdict.lacks and not asked.is_unknown:
                 raise ModelError(
@@ -229,6 +230,9 @@ def load_model(
                 )
             if asked.own or name not in given.tensors:
                 fresh.detach().zero_() if tensors[name].is_meta else fresh.detach().copy_(tensors[name])
+        as_it_is = whole_of(tensors, given, held, assign, device, dtype) if asked.whole else {}
+        new |= as_it_is
+        old = {name: tensors[name] for name in new} if asked.own else {}
         install(model, tensors, new)
         tensors.update(new)  # what is replaced goes at once
         watch = Watch(given)
@@ -246,7 +250,7 @@ def load_model(
         filled = {place(to) for to, _ in watch.copied}
         install(model, new, {
             name: tensor for name, tensor in old.items()
-            if (tensor.is_meta and place(new[name]) not in filled and not new[name].any())
+            if (place(new[name]) not in filled and (name in as_it_is or (tensor.is_meta and not new[name].any())))
             or (asked.is_unknown and name in missing and place(new[name]) not in watch.written)
         })  # fmt: skip
         for made, taken in held.named.sources_of():
@@ -309,7 +313,7 @@ def renewed(
         if name in found and name not in plain and not keeps_place:
             raise ModelError(
                 f"{name!r} is a {type(one).__name__}, which only its library can make anew",
-                hint="load without assign into a model that has memory",
+                hint=f"load {'without' if assign else 'with'} assign{' into a model that has memory' * assign}",
             )
     checkpoint = described(plain)
     windows, members = checkpoint.views(), alias.build(checkpoint).names
@@ -349,15 +353,6 @@ def renewed(
                     made[id(before)] = values.requires_grad_(before.requires_grad)
                 new[name] = made[id(before)]
     return new
-
-
-def install(model: nn.Module, old: Tensors, new: Tensors) -> None:
-    """Put tensors where a model has others, in all of its modules; names say which for which."""
-    number = {id(old[name]): tensor for name, tensor in new.items()}
-    for module in model.modules():
-        for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
-            if tensor is not None and id(tensor) in number:
-                setattr(module, name, number[id(tensor)])  # torch's RNNs keep lists that only this updates
 
 
 def _moved(views: Views, types: Types) -> Views:

@@ -25,7 +25,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten
 
 from paramtool.engine.read.source import Source
+from paramtool.errors import TieError
 from paramtool.formats.torch.write import may_name, pickled
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import PENDING, SHARDED, Checkpoint, Compound, NoData, Unreadable
@@ -131,7 +133,7 @@ def _takes(model: nn.Module, tensors: Tensors, held: Held) -> bool:
             given = given_of(source, held, held.part.entries)
         except (ValueError, TypeError, KeyError):  # code would make it
             return False
-    if (answer := tried(model, tensors, given)) is not None:
+    if (answer := tried(model, tensors, given, {})) is not None:
         return not answer.error and bool(answer.lent)
     with suppress(Exception):  # whatever a module's code needs for it
         state = model.state_dict()
@@ -324,17 +326,64 @@ class Answer:
     """Names whose tensors are copied from, and not kept."""
 
 
-def tried(model: nn.Module, tensors: Tensors, given: Given) -> Answer | None:
+def whole_of(
+    tensors: Tensors, given: Given, held: Held, assign: bool, device: torch.device | None, dtype: torch.dtype | None
+) -> dict[str, torch.Tensor]:
+    """{name of the model: what is put in as the file has it}: what is made of other tensors, as `assign` of torch does.
+
+    On the meta device also without `assign`, where the file has the model's kind.  TieError where the model ties such a
+    tensor to what is another in the file.
+    """
+    found: dict[str, torch.Tensor] = {}
+    places = grouped((place(old), name) for name, old in tensors.items())
+    for name, one in given.tensors.items():
+        old = tensors.get(name)
+        if old is None or nn.parameter.is_lazy(old) or old.shape != one.shape or (is_plain(old) and is_plain(one)):
+            continue
+        is_sparse, values = old.layout is not torch.strided, one.detach()
+        if not (is_sparse or old.is_meta or not is_plain(one) if assign else old.is_meta and _alike(old, values)):
+            continue
+        values = values.to(device or (one.device if old.is_meta else old.device))
+        values = like(old, values.to(dtype) if dtype is not None and values.is_floating_point() else values)
+        for other in places[place(old)]:
+            entries = held.part.entries
+            if tensors[other] is not old or entries.get(other, entries[name]).value != entries[name].value:
+                raise TieError(f"the model ties {name!r} and {other!r}, and in the file they are different tensors")
+            found.setdefault(other, values)
+    return found
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return type(one.detach()) is type(other) and one.layout is other.layout
+
+
+def install(model: nn.Module, old: Tensors, new: Tensors) -> None:
+    """Put tensors where a model has others, in all of its modules; names say which for which."""
+    number = {id(old[name]): tensor for name, tensor in new.items()}
+    for module in model.modules():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in [*held.items()]:
+                if tensor is not None and id(tensor) in number:
+                    held[name] = number[id(tensor)]  # type: ignore[assignment]
+                    if "." not in name:
+                        setattr(module, name, held[name])  # torch's RNNs keep lists that only this updates
+
+
+def tried(model: nn.Module, tensors: Tensors, given: Given, whole: Tensors) -> Answer | None:
     """What loading would do, found on a copy of the model without memory; None where that shows nothing.
+
+    `whole` are tensors that it has then.
 
     The copy shares no tensor with the model, and attributes that a hook changes in the model itself are put back.  It
     shows nothing where a model cannot be copied, where a hook goes on with the tensors of this model, or where code
     needs values that a copy has not.
     """
     try:
-        twin, names, places = _twin(model, tensors)
+        twin, copies, places = _twin(model, tensors)
     except Exception:  # whatever a library's class makes of being copied
         return None
+    names = grouped((id(one), name) for name, one in copies.items())
+    install(twin, copies, whole)
     watch = Watch(given, places)
     kept = [(at, {**at}) for one in model.modules() for at in (vars(one), one._parameters, one._buffers)]
     error = ""
@@ -364,11 +413,12 @@ def tried(model: nn.Module, tensors: Tensors, given: Given) -> Answer | None:
         if source and (found := names.get(id(to))):  # copies into a tied tensor: each of them has a name
             free = next((name for name in found if name not in sources), found[0])
             sources[source if source in found else free] = source
-    return Answer(missing, unexpected, error, sources, frozenset(name for _, name in watch.copied))
+    lent = frozenset(name for _, name in watch.copied)
+    return Answer(missing, unexpected, error, sources, lent - whole.keys())
 
 
-def _twin(model: nn.Module, tensors: Tensors) -> tuple[nn.Module, Mapping[int, list[str]], set[object]]:
-    """A copy of a model whose tensors are on the meta device, {id of a tensor of it: names}, and the model's places."""
+def _twin(model: nn.Module, tensors: Tensors) -> tuple[nn.Module, Tensors, set[object]]:
+    """A copy of a model whose tensors are on the meta device, these by their names, and the model's own places."""
     held = {id(one) for one in (*model.parameters(), *model.buffers())}
     todo: list[Any] = [vars(module) for module in model.modules()]
     memo: dict[int, Any] = {}
@@ -385,22 +435,25 @@ def _twin(model: nn.Module, tensors: Tensors) -> tuple[nn.Module, Mapping[int, l
         elif isinstance(one, (dict, list, tuple)):
             todo += one.values() if isinstance(one, dict) else one
     twin = copy.deepcopy(model, memo)
-    names: dict[int, list[str]] = {}
-    for name, one in tensors.items():
-        names.setdefault(id(memo[id(one)]), []).append(name)
-    return twin, names, places
+    return twin, {name: memo[id(one)] for name, one in tensors.items()}, places
+
+
+def like(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Values as a parameter where a tensor is one."""
+    return nn.Parameter(values, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else values
 
 
 def _on_meta(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor | None:
-    """A tensor of the same class without memory; None for one that is copied as it is: lazy, sparse or quantised."""
-    if nn.parameter.is_lazy(tensor) or tensor.layout is not torch.strided or tensor.is_quantized:
+    """A tensor of the same class without memory, or a copy of a sparse one; None for one that is lazy or quantised."""
+    if nn.parameter.is_lazy(tensor) or tensor.is_quantized:
         return None
     kind: Any = type(tensor)
+    if tensor.layout is not torch.strided:
+        return like(tensor, tensor.detach() if tensor.is_meta else tensor.detach().clone())
     if hasattr(tensor, "__tensor_flatten__"):
         names, context = tensor.__tensor_flatten__()
         inner = {name: _on_meta(getattr(tensor, name), memo) for name in names}
-        found: torch.Tensor = kind.__tensor_unflatten__(inner, context, tensor.shape, tensor.stride())
-        return nn.Parameter(found, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else found
+        return like(tensor, kind.__tensor_unflatten__(inner, context, tensor.shape, tensor.stride()))
     found = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     if kind is not torch.Tensor:
         found = torch.Tensor._make_subclass(kind, found, tensor.requires_grad)

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import paramtool.torch
-from paramtool.errors import ModelError
+from paramtool.errors import ModelError, TieError
 from tests.examples import shared
 from tests.laws import protocols
 from tests.laws.protocols import NESTED, OF_LIBRARIES, OF_TORCH
@@ -334,3 +334,136 @@ def test_tensors_of_other_classes_are_not_made(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.serialization, "get_safe_globals", lambda: safe)
     with pytest.raises(ModelError, match="made by code"):
         paramtool.torch.load_model(model, path)
+
+
+# --- tensors that are made of others -----------------------------------------------------------------------------
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "strided": lambda one: one,
+    "coo": torch.Tensor.to_sparse,
+    "csr": torch.Tensor.to_sparse_csr,
+    "csc": torch.Tensor.to_sparse_csc,
+    "bsr": lambda one: one.to_sparse_bsr((2, 2)),
+}
+
+
+def masked(values: torch.Tensor, layout: str, is_parameter: bool) -> nn.Module:
+    """A layer with one more tensor, which comes last: what is copied before it would be seen."""
+    model = nn.Module()
+    model.linear = nn.Linear(2, 2)
+    model.last = nn.Module()
+    mask = LAYOUTS[layout](values)
+    if is_parameter:
+        model.last.mask = nn.Parameter(mask)
+    else:
+        model.last.register_buffer("mask", mask)
+    return model
+
+
+@pytest.mark.parametrize("is_parameter", [False, True])
+@pytest.mark.parametrize("stored", LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("count", ["as many", "more"])
+def test_sparse_tensors(count: str, layout: str, stored: str, is_parameter: bool, tmp_path: Path) -> None:
+    """Copied, assigned and on meta: as torch does, or refused before anything changed."""
+    torch.save(masked(torch.eye(4), stored, is_parameter).state_dict(), path := tmp_path / "m.pt")
+    others = torch.ones(4, 4) if count == "more" else 2 * torch.eye(4)
+    for assign in (False, True):
+        for on_meta in (False, True):
+            theirs, mine = (masked(others, layout, is_parameter) for _ in range(2))
+            if on_meta:
+                theirs, mine = theirs.to("meta"), mine.to("meta")
+            before = mine.linear.weight.detach().clone()
+            refused = in_torch(theirs, path, assign=assign)
+            try:
+                paramtool.torch.load_model(mine, path, assign=assign)
+            except ModelError as error:
+                assert "while it was loaded" not in str(error)
+                assert refused or (on_meta and not assign), "torch leaves it there without values"
+                assert on_meta or torch.equal(before, mine.linear.weight)
+                continue
+            mask = mine.last.mask
+            assert isinstance(mask, nn.Parameter) == is_parameter
+            assert torch.equal(mask.to_dense(), torch.eye(4))
+            if not refused:
+                assert mask.layout is theirs.last.mask.layout and mask.requires_grad == theirs.last.mask.requires_grad
+
+
+CONFIGS = ("Int8WeightOnlyConfig", "Float8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig")
+
+
+@pytest.mark.parametrize("on_meta", [False, True])
+@pytest.mark.parametrize("config", CONFIGS)
+def test_tensors_of_torchao_are_assigned_to_plain_parameters(config: str, on_meta: bool, tmp_path: Path) -> None:
+    """As torch does; without `assign` neither torch nor paramtool loads them, and nothing changes."""
+    quantization = pytest.importorskip("torchao.quantization", reason="tensors of torchao")
+    source, theirs, mine = (nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 16)) for _ in range(3))
+    quantization.quantize_(source, getattr(quantization, config)(), lambda module, name: name == "1")
+    torch.save(source.state_dict(), path := tmp_path / "m.pt")
+    before = everything(mine)
+    assert in_torch(theirs, path)
+    with pytest.raises(ModelError, match=r"'1\.weight': is torchao"):
+        paramtool.torch.load_model(mine, path)
+    assert everything(mine) == before
+    if on_meta:
+        theirs, mine = theirs.to("meta"), mine.to("meta")
+    assert not in_torch(theirs, path, assign=True)
+    paramtool.torch.load_model(mine, path, assign=True)
+    assert everything(mine) == everything(theirs)
+    assert torch.equal(mine(x := torch.randn(3, 32)), theirs(x))
+
+
+@pytest.mark.parametrize("file_tied", [True, False])
+def test_a_tie_and_tensors_of_torchao(file_tied: bool, tmp_path: Path) -> None:
+    """A tie of the model stays; where the file has two tensors for it, it is named."""
+    quantization = pytest.importorskip("torchao.quantization", reason="tensors of torchao")
+    source, mine = (nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32)) for _ in range(2))
+    quantization.quantize_(source, quantization.Int8WeightOnlyConfig(), lambda module, name: name == "1")
+    mine[0].weight = mine[1].weight
+    if file_tied:
+        source[0].weight = source[1].weight
+    torch.save(source.state_dict(), path := tmp_path / "m.pt")
+    before = everything(mine)
+    if file_tied:
+        paramtool.torch.load_model(mine, path, assign=True)
+        assert mine[0].weight is mine[1].weight and words(mine[0].weight) == words(source[0].weight)
+        return
+    with pytest.raises(TieError, match=r"ties '\d.weight' and '\d.weight'"):
+        paramtool.torch.load_model(mine, path, assign=True)
+    assert everything(mine) == before
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("assign", [False, True])
+def test_nested_tensors_are_refused_where_torch_raises(assign: bool, layout: torch.layout, tmp_path: Path) -> None:
+    def made() -> nn.Module:
+        model = nn.Linear(2, 2)
+        model.register_buffer("rows", torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout))
+        return model
+
+    torch.save(made().state_dict(), path := tmp_path / "m.pt")
+    theirs, mine = made(), made()
+    before = mine.weight.detach().clone()  # type: ignore[operator]
+    assert in_torch(theirs, path, assign=assign)
+    with pytest.raises(ModelError, match="'rows': is nested"):
+        paramtool.torch.load_model(mine, path, assign=assign)
+    assert torch.equal(before, mine.weight)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{}, {"assign": True}, {"assign": True, "dtype": torch.float64}])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_names_with_dots(options: dict[str, Any], device: str, tmp_path: Path) -> None:
+    """Which some libraries write past `register_parameter`: torch fills them, and calls them left over when strict."""
+
+    class Dotted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self._parameters["a.b"], self._buffers["c.d"] = nn.Parameter(torch.randn(2)), torch.randn(2)
+
+    source, theirs = Dotted(), Dotted()
+    torch.save(source.state_dict(), path := tmp_path / "m.pt")
+    assert not in_torch(theirs, path, strict=False) and everything(theirs) == everything(source)
+    with torch.device(device):
+        mine = Dotted()
+    paramtool.torch.load_model(mine, path, **options)
+    assert everything(mine) == everything(source.to(options.get("dtype")))

@@ -264,12 +264,12 @@ def test_what_metadata_cannot_hold_is_the_first_line(tmp_path: Path) -> None:
 
 
 def test_verify_sees_objects(tmp_path: Path) -> None:
-    """Another epoch, a scheduler that is missing, a list in the place of a tuple, gradients."""
+    """Another epoch, a scheduler that is missing, a list in the place of a tuple."""
     state: dict[str, Any] = {"w": torch.ones(2), "epoch": 3, "scheduler": {"last_epoch": 3}, "betas": (0.9, 0.999)}
     torch.save(state, tmp_path / "in.pt")
     others: dict[str, dict[str, Any]] = {
         "epoch": {**state, "epoch": 4}, "scheduler": {k: v for k, v in state.items() if k != "scheduler"},
-        "betas": {**state, "betas": [0.9, 0.999]}, "w": {**state, "w": torch.ones(2, requires_grad=True)},
+        "betas": {**state, "betas": [0.9, 0.999]},
         "epochs": {**state, "epochs": 1}, "last_epoch": {**state, "scheduler": {"last_epoch": 3.0}},
     }  # fmt: skip
     for word, other in others.items():
@@ -279,6 +279,18 @@ def test_verify_sees_objects(tmp_path: Path) -> None:
         assert word in ran.out
         assert quick("verify", "out.pt", "--against", "in.pt", "--tensors-only", cwd=tmp_path).code == 0
         assert quick("verify", "out.pt", "--against", "in.pt", "--subset", cwd=tmp_path).code == 0
+
+
+def test_gradients_are_no_values(tmp_path: Path) -> None:
+    """Which tensors ask for them is told, by `verify` and `diff` alike, and changes the exit status of neither."""
+    linear = torch.nn.Linear(2, 2)
+    torch.save(dict(linear.named_parameters()), tmp_path / "in.pt")
+    linear.weight.requires_grad_(False)
+    torch.save(dict(linear.named_parameters()), tmp_path / "out.pt")
+    for line in (["verify", "out.pt", "--against", "in.pt"], ["diff", "out.pt", "in.pt", "--exit-code"]):
+        ran = quick(*line, cwd=tmp_path)
+        assert ran.code == 0
+        assert "1 tensor asks for gradients in" in ran.out + ran.err and "only: 'weight'" in ran.out + ran.err
 
 
 def test_a_fused_torch_file_says_what_it_is(tmp_path: Path) -> None:

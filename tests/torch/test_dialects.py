@@ -119,3 +119,21 @@ def test_what_does_not_fit_is_named_as_the_file_has_it(tmp_path: Path) -> None:
     save_file({**state, "more.weight": torch.ones(2)}, path, {"format": "pt"})
     with pytest.raises(ModelError, match=r"1 name \('more\.weight'\)\nhint: strict=False"):
         paramtool.torch.load_model(model, folder)
+
+
+def test_a_base_model_goes_into_that_part_of_a_model_with_a_head(tmp_path: Path) -> None:
+    """from_pretrained adds the prefix, and takes it off; here the error says which part, and it loads."""
+    config = transformers.BertConfig(
+        vocab_size=30, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    base, model = transformers.BertModel(config), transformers.BertForSequenceClassification(config)
+    base.save_pretrained(tmp_path / "base")
+    with pytest.raises(ModelError) as error:
+        paramtool.torch.load_model(model, tmp_path / "base")
+    assert "the prefix 'bert.' only in the model: load the file into that part of it" in error.value.hint
+    paramtool.torch.load_model(model.bert, tmp_path / "base")
+    theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base")
+    assert all(torch.equal(one, theirs.bert.state_dict()[name]) for name, one in model.bert.state_dict().items())
+    model.save_pretrained(tmp_path / "head")
+    paramtool.torch.load_model(other := transformers.BertModel(config), tmp_path / "head", prefix="bert")
+    assert all(torch.equal(one, base.state_dict()[name]) for name, one in other.state_dict().items())

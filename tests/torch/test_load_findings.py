@@ -112,6 +112,28 @@ def test_the_state_of_transformer_engine() -> None:
     assert paramtool.torch.load_model(plain, path).unexpected == ("lin._extra_state",)
 
 
+def test_an_extra_state_of_another_type_is_no_cast(tmp_path: Path) -> None:
+    """torch gives it to the module as it is, where it casts a parameter."""
+
+    class Counting(nn.Linear):
+        state = torch.arange(3)
+
+        def get_extra_state(self) -> torch.Tensor:
+            return self.state
+
+        def set_extra_state(self, state: torch.Tensor) -> None:
+            self.state = state
+
+    model, other = Counting(2, 2), Counting(2, 2)
+    torch.save(model.state_dict(), tmp_path / "a.pt")
+    model.state = model.state.to(torch.int32)
+    torch.save(model.state_dict(), tmp_path / "b.pt")
+    found = paramtool.diff(tmp_path / "a.pt", tmp_path / "b.pt")
+    assert not found.is_same and found.counts() == {"same": 2, "changed": 1}
+    paramtool.torch.load_model(other, tmp_path / "b.pt")
+    assert other.state.dtype == torch.int32
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_layers_of_hqq() -> None:
     path = found("hqq/hqn.pt")

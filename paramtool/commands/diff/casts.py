@@ -11,6 +11,7 @@ from paramtool.engine.compare.cast_verdicts import CastPair, narrow, sample_as
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.grouping import paired
 from paramtool.model.diff import CHANGED, LAYOUT, ROUNDED
+from paramtool.model.objects import is_extra_state
 from paramtool.model.view import View, Views
 from paramtool.passes.diff.names import Renames
 
@@ -76,8 +77,8 @@ def _by_name(state: Settled, renames: Renames) -> Iterator[NamePair]:
 
 
 def _prove(state: Settled, candidates: Iterable[NamePair]) -> None:
-    """A verdict on each pair of names that is a cast."""
-    every = list(candidates)
+    """A verdict on each pair of names that is a cast; an extra state is given to its module in the type that it has."""
+    every = [one for one in candidates if not is_extra_state(one.new)]
     pairs = [CastPair(state.a[one.old], state.b[one.new]) for one in every]
     kinds = list(state.sides.casts([pair] for pair in pairs))
     rounded = [pair for pair, kind in zip(pairs, kinds, strict=True) if kind == ROUNDED]

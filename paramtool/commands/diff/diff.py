@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from paramtool.commands._differences import object_differences
+from paramtool.commands._differences import gradients_apart, object_differences
 from paramtool.commands._value_facts import differences, of_adapter
 from paramtool.commands.config_ties import as_stored
 from paramtool.commands.diff import explained
@@ -225,7 +225,7 @@ def diff(
         tuple(map(_of_sides, metadata)),
         tuple(doubts(tensors, work.otherwise, versions, differences(*adapters) if all(adapters) else "")),
         (
-            *map(_of_sides, objects.notes),
+            *map(_of_sides, (*objects.notes, *gradients_apart(second, first))),
             *_noted(first, second),
             *_not_looked_at(*found),
             *_said_of([one.told for one in found]),
