@@ -31,6 +31,7 @@ from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.verify import same_targets
 from paramtool.engine.write.writer import write
 from paramtool.errors import LayoutError, PlanError, UsageError, listed, plural, some
+from paramtool.formats import policy
 from paramtool.formats.files import is_folder, same_ranges
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.hdf5 import into as hdf5_into
@@ -156,7 +157,7 @@ def prepared(
         is_adapter = os.path.isfile(os.path.join(path, adapter_config.NAME))
         hint = "an adapter is merged into its base by PEFT: `merge_and_unload`" if is_adapter else ""
         raise UsageError(f"{os.fspath(options.into)}: is a folder; --into takes one file of a model", hint)
-    model = formats.read_file(os.fspath(options.into))
+    model = _read(options.into, options)
     container = format_of(model)
     where = _destination(output, model, entire, options)
     into, more = planned(checkpoint, model, options)
@@ -208,8 +209,16 @@ def prepared(
     return report, IntoWork(checkpoint, made, outputs, where, model=model, into=into, container=container)
 
 
+def _read(path: Path, options: RelayoutOptions) -> Checkpoint:
+    """The description of a file; UnsafeError where it is unsafe, and not allowed."""
+    found = formats.read_file(os.fspath(path))
+    policy.refuse([(found.path, found.unknown)], options.allow_class, options.allow_unknown)
+    return found
+
+
 def wrong(output: Path, source: Weights, options: RelayoutOptions) -> tuple[list[str], int, tuple[str, ...]]:
     """What is not as `fill` writes it in a file that exists; how many tensors are filled, and warnings."""
+    _read(output, options)
     folder = os.path.dirname(os.fspath(output))
     tried = []
     for drop in (False, True):  # nothing in a model says whether the state was dropped
@@ -280,24 +289,24 @@ def planned(
 def _refuse_lost(checkpoint: Checkpoint, model: Checkpoint, into: Into) -> None:
     """LayoutError where the model would compute something else than the source.
 
-    All of the smallest module of the source with what is used is used, or changes no output.  So does what a layer of
-    the model keeps of which the source fills a part.
+    All of the smallest module with what is used is used, or changes no output: of the source, and of the model.
     """
-    views = checkpoint.views()
+
+    def beside(one: Checkpoint, used: Iterable[str], rest: Iterable[str]) -> list[str]:
+        """Those of some weights that are in the smallest module with those that are used, and no other name of them."""
+        home = os.path.commonprefix([_module(one, name)[:-1] for name in used])  # noqa: RUF071 - of tuples, not text
+        views = one.views()
+        held = {views[name] for name in used if name in views}
+        return [name for name in rest if _module(one, name)[: len(home)] == home and views.get(name) not in held]
+
     weights = {name for name, entry in checkpoint.entries.items() if entry.role in ("model", "buffer")}
     used = weights.difference(into.unused) or weights
-    paths = {name: _module(checkpoint, name) for name in weights}
-    home = os.path.commonprefix([paths[name][:-1] for name in used])  # noqa: RUF071 - of tuples, not of characters
-    held = {views[name] for name in used if name in views}
-    left = [name for name in into.unused if name in weights and paths[name][: len(home)] == home]
-    left = [name for name in left if views.get(name) not in held]
-    filled = {(part.layer, part.kind) for name in into.targets if (part := model.parts.get(name)) and part.kind}
-    kept = [name for name in into.unfilled if (part := model.parts.get(name)) and (part.layer, part.kind) in filled]
-    kept = kept if any(file.nbytes for file in model.files) else []  # a model in memory has no values here
-    kinds = "LayerNormalization", "GroupNormalization"  # without scale and center they have no tensor
-    there = [one.name for one in KerasConfig.of(model.metadata).layers if one.class_name in kinds]
-    lost = [f"{name!r} of the source has no place in the model" for name in _changing(checkpoint, left, used, there)]
-    lost += [f"{name!r} of the model would keep its values" for name in _changing(model, kept, kept)]
+    left = beside(checkpoint, used, [name for name in into.unused if name in weights])
+    has_values = any(file.nbytes for file in model.files)  # not in memory
+    kept = beside(model, into.targets, into.unfilled) if has_values else []
+    losing, keeping = _changing(checkpoint, left, used, model), _changing(model, kept, into.targets, checkpoint)
+    lost = [f"{name!r} of the source has no place in the model" for name in losing]
+    lost += [f"{name!r} of the model would keep its values" for name in keeping]
     if lost:
         hints = unmade(left)
         hints += [REFOLD] * any(name.endswith(("running_var", "variance", "moving_var")) for name in left)
@@ -319,13 +328,14 @@ def _module(checkpoint: Checkpoint, name: str, layer: str = "") -> tuple[str, ..
     return path[1:] if path[:1] in (("params",), ("batch_stats",)) else path  # of flax
 
 
-def _changing(
-    checkpoint: Checkpoint, names: Sequence[str], used: Iterable[str], norms: Sequence[str] = ()
-) -> Iterator[str]:
+def _changing(checkpoint: Checkpoint, names: Sequence[str], used: Iterable[str], other: Checkpoint) -> Iterator[str]:
     """Those of some tensors on which an output depends: by their names, or by their values.
 
-    A norm without its scale and shift still normalises, unless by statistics, which are there.
+    A norm without its scale and shift still normalises, unless by statistics, which are there; Keras' config of the
+    other side tells of one that has no tensors.
     """
+    kinds = "LayerNormalization", "GroupNormalization"
+    norms = [one.name for one in KerasConfig.of(other.metadata).layers if one.class_name in kinds]
     views, parts = checkpoint.views(), checkpoint.parts
     roles = {name: role(name, parts.get(name)) for name in {*names, *used}}
     at = {name: _module(checkpoint, name, layer) for name, (layer, _) in roles.items()}

@@ -91,7 +91,7 @@ class _Compared:
 
 
 @reading
-@judging("output", "against")
+@judging("output", "against", "into")
 def verify(
     output: Path,
     against: Path,
@@ -131,8 +131,9 @@ def verify(
     allowed = Allowed(allow_class, allow_unknown)
     if into is not None:
         said = RelayoutOptions(
-            into=into, map=tuple(map), flatten=flatten, partial=partial, source=source, spec=spec, only=only, force=True
-        )
+            into=into, map=tuple(map), flatten=flatten, partial=partial, source=source, spec=spec, only=only,
+            force=True, allow_class=tuple(allow_class), allow_unknown=allow_unknown,
+        )  # fmt: skip
         return _filled(output, opened(against, weights, progress, allowed), said)
     if map or source or spec or flatten or partial:
         raise UsageError(

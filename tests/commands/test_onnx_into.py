@@ -299,7 +299,7 @@ class TestDataBeside:
                 paramtool.convert(saved(tmp_path / "m.pt", **NEW), tmp_path / "out.onnx", into=model)
                 assert np.array_equal(values(tmp_path / "out.onnx")["twin"], W + 10)
         with pytest.raises(PlanError, match="shares bytes with 'slice'"):
-            paramtool.convert(tmp_path / "m.pt", tmp_path / "out2.onnx", into=model)
+            paramtool.convert(tmp_path / "m.pt", tmp_path / "out2.onnx", into=model, partial=True)
 
 
 class TestRefused:
@@ -320,11 +320,16 @@ class TestRefused:
         node = helper.make_node("DequantizeLinear", ["fc.weight_q", "scale"], ["fc.weight"], name="dq")
         onnx.save(dense(quantised, scale, plain_tensors()[1], nodes=(node,)), str(tmp_path / "model.onnx"))
         source = saved(tmp_path / "m.pt", q=np.zeros((2, 3), "i1"))
-        with pytest.raises(PlanError, match="reads it by scales"):
-            paramtool.convert(source, tmp_path / "out.onnx", into=tmp_path / "model.onnx", map=("q=fc.weight_q",))
+        for partial, words in ((False, "'scale' of the model would keep its values"), (True, "reads it by scales")):
+            with pytest.raises(PlanError if partial else LayoutError, match=words):
+                paramtool.convert(
+                    source, tmp_path / "out.onnx", into=tmp_path / "model.onnx", map=("q=fc.weight_q",), partial=partial
+                )
         assert "'fc.weight_q'" in paramtool.read(tmp_path / "model.onnx").notes[0]
         biased = saved(tmp_path / "b.pt", fc__bias=B + 10)
-        report = paramtool.convert(biased, tmp_path / "out.onnx", into=tmp_path / "model.onnx")
+        with pytest.raises(LayoutError, match=r"'fc\.weight_q' of the model would keep its values"):
+            paramtool.convert(biased, tmp_path / "out.onnx", into=tmp_path / "model.onnx")
+        report = paramtool.convert(biased, tmp_path / "out.onnx", into=tmp_path / "model.onnx", partial=True)
         assert any("quantised" in line for line in report.warnings)
         assert any("old values" in line and "fc.weight_q" in line for line in report.warnings)
 

@@ -18,7 +18,7 @@ from torch import nn
 
 import paramtool
 from paramtool.cli.main import cli
-from paramtool.errors import LayoutError
+from paramtool.errors import LayoutError, UnsafeError
 from tests.hostile.command import quick
 from tests.versions import exporting
 
@@ -162,6 +162,69 @@ def test_a_lambda_hides_the_order(suffix: str, tmp_path: Path) -> None:
     compare(case(k.Rescaling(2.0)), tmp_path, flatten="channels-first")
 
 
+OWN: dict[str, tuple[Any, ...]] = {  # {what the model has of its own: the layers of the model}
+    "batch norm": (lambda: k.Dense(4, name="a"), lambda: k.BatchNormalization(), lambda: k.Dense(2, name="b")),
+    "layer norm": (lambda: k.Dense(4, name="a"), lambda: k.LayerNormalization(), lambda: k.Dense(2, name="b")),
+    "slopes": (lambda: k.Dense(4, name="a"), lambda: k.PReLU(), lambda: k.Dense(2, name="b")),
+    "bias": (lambda: k.Dense(4, name="a"), lambda: k.EinsumDense("bi,io->bo", 4), lambda: k.Dense(2, name="b")),
+}
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5", ".weights.h5"])
+@pytest.mark.parametrize("own", OWN)
+def test_what_the_model_has_of_its_own_changes_nothing(own: str, suffix: str, tmp_path: Path) -> None:
+    """The source lacks it: refused, and `--partial` leaves it and names it."""
+    source = net(a=nn.Linear(3, 4), b=nn.Linear(4, 2))
+    torch.save(filled_with_noise(source).state_dict(), tmp_path / "s.pt")
+    model = noisy(seq((3,), *(layer() for layer in OWN[own])))
+    path, output = saved_model(model, tmp_path / f"m{suffix}"), tmp_path / f"out{suffix}"
+    with pytest.raises(LayoutError, match="of the model would keep its values") as error:
+        paramtool.convert(tmp_path / "s.pt", output, into=path)
+    assert error.value.exit_code == 5 and not output.exists()
+    report = paramtool.convert(tmp_path / "s.pt", output, into=path, partial=True)
+    assert report.into is not None and len(report.into.targets) == 4 and report.into.unfilled
+
+
+def test_a_neutral_norm_of_the_model_stays(tmp_path: Path) -> None:
+    """The statistics of a fresh batch norm change nothing."""
+    source = net(a=nn.Linear(3, 4), b=nn.Linear(4, 2))
+    torch.save(filled_with_noise(source).state_dict(), tmp_path / "s.pt")
+    norm = k.BatchNormalization(epsilon=1e-7)
+    path = saved_model(seq((3,), k.Dense(4, name="a"), norm, k.Dense(2, name="b")), tmp_path / "m.keras")
+    paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=path)
+    x = torch.rand(2, 3)
+    found = by_keras(tmp_path / "out.keras", None, x.numpy())
+    np.testing.assert_allclose(found, source(x).detach().numpy(), atol=ATOL)
+
+
+@pytest.mark.parametrize("own", [nn.BatchNorm1d(4), nn.LayerNorm(4), nn.PReLU(4)], ids=lambda one: type(one).__name__)
+def test_what_an_exported_model_has_of_its_own(own: nn.Module, tmp_path: Path) -> None:
+    torch.save(filled_with_noise(net(a=nn.Linear(3, 4), b=nn.Linear(4, 2))).state_dict(), tmp_path / "s.pt")
+    model = filled_with_noise(net(a=nn.Linear(3, 4), n=own, b=nn.Linear(4, 2))).eval()
+    more = {"training": torch.onnx.TrainingMode.PRESERVE, "dynamo": False}
+    path = exported(model, torch.rand(2, 3), tmp_path / "m.onnx", **more)
+    with pytest.raises(LayoutError, match=r"'n\.\w+' of the model would keep its values"):
+        paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=path)
+    paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=path, partial=True)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("beside", [(), (k.Dropout(0.5),), (k.Lambda(lambda x: x * 3, name="more"),)])
+def test_a_model_with_code_is_unsafe(beside: tuple[Any, ...], suffix: str, tmp_path: Path) -> None:
+    """Whether or not the rest succeeds."""
+    torch.save(nn.ModuleDict({"fc": nn.Linear(4, 3)}).state_dict(), tmp_path / "s.pt")
+    code = k.Lambda(lambda x: x * 2, name="code")
+    path = saved_model(seq((4,), k.Dense(3, name="fc"), code, *beside), tmp_path / f"m{suffix}")
+    output = tmp_path / f"out{suffix}"
+    with pytest.raises(UnsafeError, match="marshal"):
+        paramtool.convert(tmp_path / "s.pt", output, into=path)
+    assert not output.exists()
+    paramtool.convert(tmp_path / "s.pt", output, into=path, allow_unknown=True)
+    with pytest.raises(UnsafeError, match="marshal"):
+        paramtool.verify(output, tmp_path / "s.pt", into=path)
+    assert not paramtool.verify(output, tmp_path / "s.pt", into=path, allow_unknown=True).differences
+
+
 def test_what_a_lambda_hides_can_be_put_in_by_hand(tmp_path: Path) -> None:
     """As the hint of the error says."""
     case = into_cases.through("", lambda x: x.flatten(1) * 2, k.Lambda(lambda x: x * 2, name="twice"), k.Flatten())
@@ -171,7 +234,8 @@ def test_what_a_lambda_hides_can_be_put_in_by_hand(tmp_path: Path) -> None:
     state[weight] = state[weight].unflatten(1, (4, 9)).transpose(1, 2).flatten(1).t().contiguous()
     torch.save(state, tmp_path / "s.pt")
     maps = [f"{weight}=layers/dense/vars/0:as-is", f"{weight.replace('weight', 'bias')}=layers/dense/vars/1"]
-    paramtool.convert(tmp_path / "s.pt", output := tmp_path / "out.keras", into=path, map=maps)
+    output = tmp_path / "out.keras"
+    paramtool.convert(tmp_path / "s.pt", output, into=path, map=maps, allow_unknown=True)
     x = torch.rand(2, *case.shape)
     found = keras.saving.load_model(output, compile=False, safe_mode=False).predict(for_keras(case, x), verbose=0)
     np.testing.assert_allclose(found, module(x).detach().numpy(), atol=ATOL, rtol=1e-5)
