@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from paramtool.errors import plural, some
@@ -16,6 +16,7 @@ from paramtool.model.plan import Plan, Target
 from paramtool.model.view import View, contiguous, overlaps
 from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.dedup.plan import sorted_targets
+from paramtool.passes.module_versions import exchanged
 
 # --- Alias sets of new tensors: names that the source ties stay tied, and equal bytes alone tie nothing ---------------
 #
@@ -180,37 +181,90 @@ class Outcome:
     warnings: tuple[str, ...]
 
 
-def swaps(firsts: Mapping[str, list[str]], consumed: set[str], windows: Container[str]) -> dict[str, tuple[str, ...]]:
-    """{old name: the names that replace it in the tree of objects}."""
-    swaps = {name: (name,) if name in windows else () for name in consumed}
-    return swaps | {first: (*new, *swaps[first]) for first, new in firsts.items()}
+def replaced(
+    checkpoint: Checkpoint,
+    new: Sequence[NewTensors],
+    gone: Collection[str],
+    whole: AliasGraph,
+    *,
+    kept: Mapping[str, View | str],
+    renamed: Mapping[str, str] | None = None,
+    placed: Callable[[Iterable[str]], Iterable[str]] = iter,
+    shares: tuple[str, str],
+    skip_unsupported: bool,
+    split_content: bool,
+) -> tuple[Plan, Outcome]:
+    """The plan that writes new tensors in place of those that are `gone`, and everything else unchanged.
 
-
-def in_order(
-    checkpoint: Checkpoint, base: Plan, firsts: Mapping[str, list[str]], windows: Container[str]
-) -> Iterator[str]:
-    """Every name of the output; new names are at the place of the first old name that they replace."""
-    kept = set(base.order)
-    for name in checkpoint.entries:
-        yield from firsts.get(name, ())
-        if name in kept or name in windows:
-            yield name
-
-
-def of_rest(rest: Checkpoint, replaces: bool, skip_unsupported: bool, split_content: bool) -> Plan:
-    """The plan of everything except what is replaced, if anything is."""
+    `whole` has the alias sets of the checkpoint, `kept` are {old name that stays: its view of a new tensor, or the new
+    name of the same tensor}, and `renamed` {old name: new name}.  New names are at the place of the first old name that
+    they replace, unless `placed` moves them.  `shares` is as of `_lost`.
+    """
+    renamed = renamed or {}
+    rank = {name: k for k, name in enumerate(checkpoint.entries)}
+    firsts: dict[str, list[str]] = {}
+    made_of: dict[str, list[str]] = {}
+    made = shared(new, whole)
+    known = dict(made.names)
+    for one in new:
+        for target in one.targets:
+            old = [name for copy in target.copies for name in copy.names] if one.are_apart else [*one.names]
+            firsts.setdefault(min(old, key=rank.__getitem__), []).append(target.name)
+            for name in old if one.are_apart else ():
+                made_of.setdefault(name, []).append(target.name)
+            if one.are_apart or target.name in one.roles:
+                # A parameter, or one that requires gradients, if everything that it is made of is, or does
+                entries = [checkpoint.entries[name] for name in old]
+                kind = "parameter" if all(entry.kind == "parameter" for entry in entries) else ""
+                trains = all(entry.requires_grad for entry in entries)
+                known[target.name] = known[target.name]._replace(requires_grad=trains, kind=kind)
+    swapped: dict[str, tuple[str, ...]] = {name: (name,) if name in kept else () for name in gone}
+    swapped |= {first: (*those, *swapped[first]) for first, those in firsts.items()}
+    swapped |= {old: (name, old) if old in kept else (name,) for old, name in renamed.items() if old != name}
+    rest = replace(
+        checkpoint,
+        entries={
+            renamed.get(name, name): _relinked(entry, renamed)
+            for name, entry in checkpoint.entries.items()
+            if name not in gone
+        },
+        objects=exchanged(checkpoint.objects, swapped, made_of),
+    )
     graph = alias.build(rest, parts=False, split_content=split_content, counts_unused=False)
-    return dedup_pass.plan(rest, graph, skip_unsupported, is_rest=replaces)
+    base = dedup_pass.plan(rest, graph, skip_unsupported, is_rest=bool(gone))
+    for name, view in kept.items():
+        if isinstance(view, View):
+            known[name] = _window(name, checkpoint.entries[name], view, made.names[str(view.storage)])
+        elif view in base.names:
+            known[name] = base.names[view]._replace(name=name, evidence="declared", set_evidence="declared")
+    new_names = frozenset(name for those in firsts.values() for name in those)
+    for first, name in renamed.items():
+        firsts.setdefault(first, []).append(name)
+    every = {**base.names, **known}
+    order = (one for name in checkpoint.entries
+             for one in (*firsts.get(name, ()), *((name,) if name in base.names or name in kept else ())))  # fmt: skip
+    names = {name: every[name] for name in placed(name for name in order if name in every)}
+    plan = replace(base, targets=sorted_targets([*base.targets, *made.targets], names.values()), names=names)
+    taken = {name for old, name in renamed.items() if old != name}
+    outcome = Outcome(
+        rest=rest,
+        untouched={name: rest.entries[name] for name in base.order if name not in taken},
+        windows={name: entry for name, entry in checkpoint.entries.items() if name in kept},
+        made=new_names | (taken & names.keys()),
+        warnings=tuple(_lost(gone, made, whole, shares)),
+    )
+    return plan, outcome
 
 
-def joined(base: Plan, made: StoredOnce, more: Mapping[str, Alias], order: Iterable[str]) -> Plan:
-    """The plan of the rest with new tensors, and with `more` names, in this order."""
-    known = {**base.names, **more}
-    names = {name: known[name] for name in order if name in known}
-    return replace(base, targets=sorted_targets([*base.targets, *made.targets], names.values()), names=names)
+def _relinked(entry: Entry, renamed: Mapping[str, str]) -> Entry:
+    link = entry.link
+    if link is None or not ({link.alias_set, link.owner} & renamed.keys()):
+        return entry
+    alias_set, owner = (renamed.get(name, name) for name in (link.alias_set, link.owner))
+    return entry._replace(link=replace(link, alias_set=alias_set, owner=owner))
 
 
-def window(name: str, entry: Entry, view: View, at: Alias) -> Alias:
+def _window(name: str, entry: Entry, view: View, at: Alias) -> Alias:
     """An old name as a view of a new tensor, which is at `at`."""
     evidence = "declared" if at.alias_set == at.owner else "content"
     kind = entry.kind if entry.kind == "parameter" else ""
@@ -219,14 +273,7 @@ def window(name: str, entry: Entry, view: View, at: Alias) -> Alias:
     return Alias(name, placed, at.alias_set, evidence, "declared", entry.value, trains, kind)
 
 
-def marked(new: Alias, made_of: Iterable[Entry]) -> Alias:
-    """A new name that is a parameter, or requires gradients, if everything that it is made of is, or does."""
-    entries = list(made_of)
-    kind = "parameter" if all(entry.kind == "parameter" for entry in entries) else ""
-    return new._replace(requires_grad=all(entry.requires_grad for entry in entries), kind=kind)
-
-
-def lost(gone: Collection[str], made: StoredOnce, whole: AliasGraph, shares: tuple[str, str]) -> Iterator[str]:
+def _lost(gone: Collection[str], made: StoredOnce, whole: AliasGraph, shares: tuple[str, str]) -> Iterator[str]:
     """Warnings about ties that break; `shares` says of one name, and of several, that others have their memory."""
     alias_sets = {whole.names[name].alias_set for name in gone if name in whole.names}
     if apart := [n for n, m in whole.names.items() if n not in gone and m.alias_set in alias_sets]:

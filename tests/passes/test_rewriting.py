@@ -8,30 +8,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.model import alias
-from paramtool.model.plan import Target
+from paramtool.model.objects import Mapping, TensorRef, tensor_names
+from paramtool.model.plan import Target, whole
+from paramtool.model.view import contiguous
 from paramtool.passes.dedup.plan import plan, sorted_targets
-from paramtool.passes.rewriting import in_order, swaps
+from paramtool.passes.rewriting import NewTensors, replaced
 from tests.passes.made import checkpoint
 
 NAMES = ["a", "b", "c", "d", "e"]
 
 
-@given(st.permutations(NAMES), st.sets(st.sampled_from(NAMES), min_size=1))
-def test_new_names_are_where_the_first_old_one_was(order: list[str], gone: set[str]) -> None:
+@given(st.permutations(NAMES), st.sets(st.sampled_from(NAMES), min_size=1), st.booleans(), st.booleans())
+def test_new_names_are_where_the_first_old_one_was(
+    order: list[str], gone: set[str], keeps: bool, are_apart: bool
+) -> None:
+    """In the plan and in the tree of objects; old names that are kept stay where they were."""
     file = checkpoint({name: (k + 1,) for k, name in enumerate(order)})
-    kept = checkpoint({name: (k + 1,) for k, name in enumerate(order) if name not in gone})
-    first = next(name for name in order if name in gone)
-    base = plan(kept, alias.build(kept))
-    found = list(in_order(file, base, {first: ["x", "y"]}, {}))
-    at = order.index(first)
-    assert found == [*(n for n in order[:at] if n not in gone), "x", "y", *(n for n in order[at:] if n not in gone)]
-    windows = {name: file.entries[name] for name in gone}
-    assert [name for name in in_order(file, base, {first: ["x"]}, windows) if name != "x"] == order
-
-
-def test_what_replaces_a_name_in_the_tree() -> None:
-    assert swaps({"a": ["x"]}, {"a", "b"}, ()) == {"a": ("x",), "b": ()}
-    assert swaps({"a": ["x"]}, {"a", "b"}, {"a", "b"}) == {"a": ("x", "a"), "b": ("b",)}
+    items = tuple((name, TensorRef(name)) for name in order)
+    file = replace(file, objects=Mapping("dict", items))
+    old = [name for name in order if name in gone]
+    views = file.views()
+    targets = tuple(
+        replace(one, copies=tuple(replace(copy, names=(old[0],)) for copy in one.copies))
+        for one in (whole(name, views[old[0]]) for name in ("x", "y"))
+    )
+    new = NewTensors("", targets, {} if are_apart else {"x": "x", "y": "y"}, tuple(old), are_apart)
+    kept = {name: contiguous("x", views[name].dtype, views[old[0]].shape) for name in gone} if keeps else {}
+    made, outcome = replaced(
+        file, [new], gone, alias.build(file), kept=kept, shares=("", ""), skip_unsupported=False, split_content=False
+    )
+    at = order.index(old[0])
+    left = [name for name in order if keeps or name not in gone]
+    expected = [*(name for name in order[:at] if name in left), "x", "y", *(n for n in order[at:] if n in left)]
+    assert list(made.names) == list(tensor_names(made.objects)) == expected
+    assert outcome.made == {"x", "y"} and outcome.windows.keys() == kept.keys()
+    assert outcome.untouched.keys() == set(order) - gone
 
 
 @given(st.permutations(NAMES))

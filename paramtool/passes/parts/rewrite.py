@@ -12,29 +12,16 @@ from paramtool.errors import LayoutError, PlanError, listed, plural
 from paramtool.grouping import connected, grouped, omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
-from paramtool.model.alias import Alias, AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Entry, Module
+from paramtool.model.alias import AliasGraph
+from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.optimizer import Move, SlotKind, SlotTargets
 from paramtool.model.plan import Plan, Requirement, Target
 from paramtool.model.view import View, Views
 from paramtool.parts.pieces import Stored
 from paramtool.passes import objects_differ
-from paramtool.passes.module_versions import exchanged
 from paramtool.passes.parts import copies
 from paramtool.passes.parts.order import in_first_order
-from paramtool.passes.rewriting import (
-    NewTensors,
-    Outcome,
-    StoredOnce,
-    in_order,
-    joined,
-    lost,
-    marked,
-    of_rest,
-    shared,
-    swaps,
-    window,
-)
+from paramtool.passes.rewriting import NewTensors, Outcome, replaced
 
 # --- What rearranging does to the tensors of a source: which only get another name, and which are made of which ------
 
@@ -65,10 +52,6 @@ class SortedTensors:
     """New tensors."""
     read: Mapping[str, Stored]
     """{old name: tensor} of those that they are made of."""
-
-    def named(self) -> SortedTensors:
-        """The same without pieces: a model has many, and most of the plan needs only names."""
-        return SortedTensors(self.renamed, (), dict.fromkeys(self.read, Stored("", (), ())))
 
 
 def sorted_out(change: Rearranged) -> SortedTensors:
@@ -138,64 +121,24 @@ def rewritten(
     del change
     _refuse_clashes(where, checkpoint, found, keep_names)
     new, requires = _new_tensors(checkpoint, found)
-    found = found if keep_names else found.named()
+    renamed, read = found.renamed, frozenset(found.read)
+    again = {old: name for old, name in renamed.items() if old != name}
+    kept: dict[str, View | str] = {**dict(_windows(checkpoint, found)), **again} if keep_names else {}
+    del found  # the pieces, of which a model has many
     whole = alias.build(checkpoint, parts=False, counts_unused=False)
-    made = shared(_groups(new, found, whole), whole)
-    # {the first old name that new tensors are made of: their names}
-    rank = {name: k for k, name in enumerate(checkpoint.entries)}
-    firsts = grouped(
-        (min((name for copy in target.copies for name in copy.names), key=rank.__getitem__), target.name)
-        for target in new
+    plan, outcome = replaced(
+        replace(checkpoint, modules=_outside(checkpoint.modules, again.keys() | read)),
+        [*_groups(new, whole)],
+        read,
+        whole,
+        kept=kept,
+        renamed=renamed,
+        placed=lambda names: in_first_order(names, positions),
+        shares=("shared memory with old tensors",) * 2,
+        skip_unsupported=skip_unsupported,
+        split_content=split_content,
     )
-    again = {old: new for old, new in found.renamed.items() if old != new and keep_names}
-    kept = {
-        name: entry
-        for name, entry in checkpoint.entries.items()
-        if keep_names and (name in found.read or name in again)
-    }
-    made_of = grouped((name, target.name) for target in new for copy in target.copies for name in copy.names)
-    swapped = swaps(firsts, set(found.read), kept)
-    swapped |= {old: (name, old) if keep_names else (name,) for old, name in found.renamed.items() if old != name}
-    # The checkpoint without the tensors that others are made of, and with new names.
-    entries = {
-        found.renamed.get(name, name): _relinked(entry, found.renamed)
-        for name, entry in checkpoint.entries.items()
-        if name not in found.read
-    }
-    changed = {name for name, new in found.renamed.items() if name != new} | found.read.keys()
-    rest = replace(
-        checkpoint,
-        entries=entries,
-        objects=exchanged(checkpoint.objects, swapped, made_of),
-        modules=_outside(checkpoint.modules, changed),
-    )
-    base = of_rest(rest, bool(found.read), skip_unsupported, split_content)
-    known = dict(_marked(checkpoint, new, made))
-    known |= dict(_windows(checkpoint, found, made)) if keep_names else {}
-    known |= {
-        old: base.names[new]._replace(name=old, evidence="declared", set_evidence="declared")
-        for old, new in again.items()
-        if new in base.names
-    }
-    for old, name in found.renamed.items():
-        firsts.setdefault(old, []).append(name)
-    order = in_order(checkpoint, base, firsts, kept)
-    there = (name for name in order if name in known or name in base.names)
-    plan = replace(joined(base, made, known, in_first_order(there, positions)), requires=requires)
-    # The names that are those of the same tensors as before
-    same = {old for old, name in found.renamed.items() if old == name}
-    taken = set(found.renamed.values())
-    outcome = Outcome(
-        rest=rest,
-        untouched={
-            name: rest.entries[name] for name in (name for name in base.order if name in same or name not in taken)
-        },
-        windows=kept,
-        made=frozenset([target.name for target in new])
-        | {name for old, name in found.renamed.items() if old != name and name in plan.names},
-        warnings=tuple(lost(found.read, made, whole, ("shared memory with old tensors",) * 2)),
-    )
-    return plan, outcome
+    return replace(plan, requires=requires), outcome
 
 
 def new_targets(checkpoint: Checkpoint, change: Rearranged) -> list[Target]:
@@ -285,7 +228,7 @@ def _refuse_clashes(where: str, checkpoint: Checkpoint, found: SortedTensors, ke
         )
 
 
-def _groups(new: Sequence[Target], found: SortedTensors, whole: AliasGraph) -> Iterator[NewTensors]:
+def _groups(new: Sequence[Target], whole: AliasGraph) -> Iterator[NewTensors]:
     """New tensors that are made of the same old ones, together."""
     first: dict[str, int] = {}
     reads = [tuple(dict.fromkeys(name for copy in target.copies for name in copy.names)) for target in new]
@@ -305,23 +248,8 @@ def _outside(modules: tuple[Module, ...], changed: Iterable[str]) -> tuple[Modul
     return tuple(one for one in modules if one.at not in around and not (around and not one.at))
 
 
-def _relinked(entry: Entry, renamed: Mapping[str, str]) -> Entry:
-    link = entry.link
-    if link is None or not ({link.alias_set, link.owner} & renamed.keys()):
-        return entry
-    alias_set, owner = (renamed.get(name, name) for name in (link.alias_set, link.owner))
-    return entry._replace(link=replace(link, alias_set=alias_set, owner=owner))
-
-
-def _marked(checkpoint: Checkpoint, new: Iterable[Target], made: StoredOnce) -> Iterator[tuple[str, Alias]]:
-    """The new names, by what they are made of."""
-    for target in new:
-        names = [name for copy in target.copies for name in copy.names]
-        yield target.name, marked(made.names[target.name], map(checkpoint.entries.__getitem__, names))
-
-
-def _windows(checkpoint: Checkpoint, found: SortedTensors, made: StoredOnce) -> Iterator[tuple[str, Alias]]:
-    """The old names as views of new tensors; PlanError if one is not a view of any."""
+def _windows(checkpoint: Checkpoint, found: SortedTensors) -> Iterator[tuple[str, View]]:
+    """The old names with their views of new tensors; PlanError if one is not a view of any."""
     by_part: dict[str, list[Stored]] = {}
     for tensor in found.made:
         for piece in tensor.pieces:
@@ -339,4 +267,4 @@ def _windows(checkpoint: Checkpoint, found: SortedTensors, made: StoredOnce) -> 
                 hint="without --keep-names the record still says how to take the output apart (`unfuse`); "
                 "layouts in which each part is one run, such as qkv, gate-up and experts, keep all names",
             )
-        yield name, window(name, entry, view, made.names[new.name])
+        yield name, view

@@ -8,30 +8,16 @@ from dataclasses import replace
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, PlanError, leading, listed, plural
-from paramtool.grouping import omit
 from paramtool.layouts import evidence as layout_evidence
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import MERGES, text
 from paramtool.model import alias
-from paramtool.model.alias import Alias, AliasGraph
+from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.optimizer import Move, SlotKind, SlotTargets
 from paramtool.model.plan import Plan, Target
 from paramtool.model.view import Shapes, View, Views, contiguous, reshaped
-from paramtool.passes.module_versions import exchanged
-from paramtool.passes.rewriting import (
-    NewTensors,
-    Outcome,
-    StoredOnce,
-    in_order,
-    joined,
-    lost,
-    marked,
-    of_rest,
-    shared,
-    swaps,
-    window,
-)
+from paramtool.passes.rewriting import NewTensors, Outcome, replaced
 from paramtool.passes.rnn.convert import Converted, convert, fused_networks, kept_off
 
 
@@ -59,57 +45,35 @@ def together(
     stale = {name for one in converted for name in one.source.raw.values() if name in checkpoint.entries}
     consumed = old | stale | _kept(checkpoint, converted) | _replaced(converted, whole)
     _refuse_clashes(checkpoint, converted, consumed - old if keep_names else consumed)
-    windows = {name: entry for name, entry in checkpoint.entries.items() if keep_names and name in old}
-    # {the first old name of a network: its new names}
-    rank = {name: k for k, name in enumerate(checkpoint.entries)}
-    firsts: dict[str, list[str]] = {}
-    for one in converted:
-        first = min(one.source.tensors.values(), key=rank.__getitem__)
-        firsts.setdefault(first, []).extend(_new(one))
-    rest = replace(
-        checkpoint,
-        entries=omit(checkpoint.entries, consumed),
-        objects=exchanged(checkpoint.objects, swaps(firsts, consumed, windows), {}),
-    )
-    base = of_rest(rest, bool(converted), skip_unsupported, split_content)
-    new = (
+    new = [
         NewTensors(
             one.source.at, (*one.targets, *one.kept), {name: tensor for tensor, name in one.tensors.items()},
             tuple(one.source.tensors.values()),
         )
         for one in converted
-    )  # fmt: skip
-    made = shared(new, whole)
-    # The new names; they are parameters, or require gradients, if every tensor of their network does.
-    found = dict(made.names)
-    for one in converted:
-        entries = [checkpoint.entries[name] for name in one.source.tensors.values()]
-        for target in one.targets:
-            found[target.name] = marked(found[target.name], entries)
-    found |= dict(_windows(checkpoint, converted, made)) if keep_names else {}
+    ]  # fmt: skip
+    plan, outcome = replaced(
+        checkpoint,
+        new,
+        consumed,
+        whole,
+        kept=dict(_windows(checkpoint, converted)) if keep_names else {},
+        shares=("shares memory with converted tensors", "share memory with converted tensors"),
+        skip_unsupported=skip_unsupported,
+        split_content=split_content,
+    )
     where = checkpoint.path
     gone = {at for one in everything for at in (one.source.at, *one.source.stacked)}
     plan = replace(
-        joined(base, made, found, in_order(checkpoint, base, firsts, windows)),
+        plan,
         modules=(
             *(module for module in checkpoint.modules if module.at not in gone),
             *(_module(one, checkpoint, stay) for one, stay in zip(everything, stays, strict=True)),
         ),
         requires=tuple(replace(one, message=f"{where}: {one.message}") for c in everything for one in c.requires),
     )
-    return plan, Outcome(
-        rest=rest,
-        untouched={name: rest.entries[name] for name in base.order},
-        windows=windows,
-        made=frozenset(name for new in firsts.values() for name in new),
-        warnings=(
-            *_assumptions(everything, merges),
-            *_stays(checkpoint, there, whole),
-            *lost(
-                consumed, made, whole, ("shares memory with converted tensors", "share memory with converted tensors")
-            ),
-        ),
-    )
+    told = (*_assumptions(everything, merges), *_stays(checkpoint, there, whole), *outcome.warnings)
+    return plan, replace(outcome, warnings=told)
 
 
 def moves(checkpoint: Checkpoint, converted: Iterable[Converted]) -> tuple[Move, ...]:
@@ -202,8 +166,8 @@ def _refuse_clashes(checkpoint: Checkpoint, converted: list[Converted], gone: se
         )
 
 
-def _windows(checkpoint: Checkpoint, converted: list[Converted], new: StoredOnce) -> Iterator[tuple[str, Alias]]:
-    """The old names as windows on the new tensors; PlanError if a name is not a window or belongs to two networks."""
+def _windows(checkpoint: Checkpoint, converted: list[Converted]) -> Iterator[tuple[str, View]]:
+    """The old names with their windows on new tensors; PlanError if one is not a window or belongs to two networks."""
     seen: set[str] = set()
     for one in converted:
         views = {t.name: contiguous(t.name, t.dtype, t.shape) for t in one.targets}
@@ -223,7 +187,7 @@ def _windows(checkpoint: Checkpoint, converted: list[Converted], new: StoredOnce
                     hint="drop --keep-names to leave the old names out; to keep both, dedup a file that has both",
                 )
             seen.add(name)
-            yield name, window(name, entry, view, new.names[str(view.storage)])
+            yield name, view
 
 
 def _one_window(target: Target, wanted: View) -> View | None:
