@@ -90,11 +90,11 @@ def load_model(
 
     The model's tensors are filled where they are, and keep their types; those on the meta device are replaced by new
     ones of their types.  With `assign` all are replaced by new ones, of the types that the file has, as long as these
-    are of the same kind (a float stays a float); quantised and sparse ones as torch's `assign` has them.  New tensors
-    are on `device`, else where the old ones were, those of the meta device on the CPU; their floating types are
-    `dtype`, if given.  They share memory just where the old ones did, whatever the file shares, and need gradients just
-    where the old ones did; an optimizer that holds old parameters does not know them.  `Loaded.on_meta` names buffers
-    that are in no file and have no memory yet.
+    are of the same kind (a float stays a float); quantised and sparse ones as torch's `assign` and `.to` have them.
+    New tensors are on `device`, else where the old ones were, those of the meta device on the CPU; their floating types
+    are `dtype`, if given.  They share memory just where the old ones did, whatever the file shares, and need gradients
+    just where the old ones did; an optimizer that holds old parameters does not know them.  `Loaded.on_meta` names
+    buffers that are in no file and have no memory yet.
 
     torch's own `load_state_dict` puts the values in, with the versions of modules and the extra state that the file
     holds, so that hooks, overrides and upgrades of the modules run as after `torch.load`.  What they would do is tried
@@ -322,14 +322,12 @@ def renewed(
         alias_sets = [*grouped((members[name].alias_set, name) for name in storage).values()]
         types: Types = {}
         for names in alias_sets:
-            chosen: Types = {}
-            for name in sorted(names, key=lambda name: name not in found):  # the first that the file holds decides
-                kept, there = plain[name].dtype, found.get(name) or plain[name].dtype
-                kinds = {(one.is_floating_point, one.is_complex, one == torch.bool) for one in (kept, there)}
-                kept = there if assign and len(kinds) == 1 else kept
-                kept = dtype if dtype is not None and kept.is_floating_point else kept
-                chosen.setdefault(windows[name].dtype.name, dtype_of(kept))
-            types |= {name: chosen[windows[name].dtype.name] for name in names}
+            name = min(names, key=lambda name: name not in found)  # the first that the file holds decides
+            kept, there = plain[name].dtype, found.get(name) or plain[name].dtype
+            is_of_kind = torch.can_cast(kept, there) and torch.can_cast(there, kept)
+            kept = there if assign and is_of_kind else kept
+            chosen = dtype_of(dtype if dtype is not None and kept.is_floating_point else kept)
+            types |= {n: chosen if windows[n].dtype == windows[name].dtype else windows[n].dtype for n in names}
         is_one = all(name in found for name in storage) and bool(_moved({n: windows[n] for n in storage}, types))
         for names in [storage] if is_one else alias_sets:
             if found.keys().isdisjoint(names):

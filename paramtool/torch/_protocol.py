@@ -341,20 +341,21 @@ def whole_of(
         if old is None or nn.parameter.is_lazy(old) or old.shape != one.shape or (is_plain(old) and is_plain(one)):
             continue
         is_sparse, values = old.layout is not torch.strided, one.detach()
-        if not (is_sparse or old.is_meta or not is_plain(one) if assign else old.is_meta and _alike(old, values)):
+        is_alike = (type(old.detach()), old.layout) == (type(values), one.layout)
+        if not (is_sparse or old.is_meta or not is_plain(one) if assign else old.is_meta and is_alike):
             continue
         values = values.to(device or (one.device if old.is_meta else old.device))
         values = like(old, values.to(dtype) if dtype is not None and values.is_floating_point() else values)
         for other in places[place(old)]:
             entries = held.part.entries
             if tensors[other] is not old or entries.get(other, entries[name]).value != entries[name].value:
-                raise TieError(f"the model ties {name!r} and {other!r}, and in the file they are different tensors")
+                kind = kind_of(entries[name].value)
+                raise TieError(
+                    f"{held.section.path}: the model ties {name!r} and {other!r}, and {name!r} alone is {kind} there",
+                    hint="load into a model without this tie",
+                )
             found.setdefault(other, values)
     return found
-
-
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return type(one.detach()) is type(other) and one.layout is other.layout
 
 
 def install(model: nn.Module, old: Tensors, new: Tensors) -> None:

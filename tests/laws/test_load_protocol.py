@@ -467,3 +467,60 @@ def test_names_with_dots(options: dict[str, Any], device: str, tmp_path: Path) -
         mine = Dotted()
     paramtool.torch.load_model(mine, path, **options)
     assert everything(mine) == everything(source.to(options.get("dtype")))
+
+
+class Hooked(nn.Module):
+    """Two layers, beside code that drops a name or raises."""
+
+    def __init__(self, drops: bool, raises: bool) -> None:
+        super().__init__()
+        self.a, self.b, self.drops, self.raises = nn.Linear(32, 32), nn.Linear(32, 32), drops, raises
+        self.register_load_state_dict_pre_hook(Hooked.before)
+        self.register_load_state_dict_post_hook(Hooked.after)
+
+    @staticmethod
+    def before(module: Any, state: dict[str, Any], *rest: Any) -> None:
+        if module.drops:
+            state.pop("a.weight")
+
+    @staticmethod
+    def after(module: Any, keys: Any) -> None:
+        if module.raises:
+            raise KeyError("no")
+
+
+@pytest.mark.parametrize("on_meta", [False, True])
+@pytest.mark.parametrize("drops", [False, True])
+@pytest.mark.parametrize("raises", [False, True])
+def test_hooks_beside_tensors_of_torchao(raises: bool, drops: bool, on_meta: bool, tmp_path: Path) -> None:
+    """What a hook leaves out keeps the very tensor that it was, and so does all where it raises."""
+    quantization = pytest.importorskip("torchao.quantization", reason="tensors of torchao")
+    quantization.quantize_(source := Hooked(False, False), quantization.Int8WeightOnlyConfig())
+    torch.save(source.state_dict(), path := tmp_path / "m.pt")
+    theirs, mine = Hooked(drops, raises), Hooked(drops, raises)
+    mine = mine.to("meta") if on_meta else mine
+    before = dict(mine.named_parameters())
+    refused = in_torch(theirs, path, assign=True, strict=False)
+    if raises:
+        assert refused
+        with pytest.raises(ModelError, match="KeyError while it was loaded"):
+            paramtool.torch.load_model(mine, path, strict=False, assign=True)
+        assert all(one is before[name] for name, one in mine.named_parameters())
+        return
+    loaded = paramtool.torch.load_model(mine, path, strict=False, assign=True)
+    assert loaded.missing == ("a.weight",) * drops and loaded.on_meta == ("a.weight",) * (drops and on_meta)
+    assert (mine.a.weight is before["a.weight"]) == drops
+    for name, one in theirs.named_parameters():
+        if not (drops and name == "a.weight"):
+            assert words(mine.get_parameter(name)) == words(one), name
+
+
+def test_tensors_of_torchao_under_a_prefix_and_in_another_type(tmp_path: Path) -> None:
+    """`dtype=` is what `.to` of the library makes of it."""
+    quantization = pytest.importorskip("torchao.quantization", reason="tensors of torchao")
+    source, mine, theirs = (nn.Sequential(nn.Linear(32, 32)) for _ in range(3))
+    quantization.quantize_(source, quantization.Int8WeightOnlyConfig())
+    torch.save(nn.ModuleDict({"net": source}).state_dict(), path := tmp_path / "m.pt")
+    paramtool.torch.load_model(mine, path, prefix="net", assign=True, dtype=torch.bfloat16)
+    theirs.load_state_dict(source.state_dict(), assign=True)
+    assert everything(mine) == everything(theirs.to(torch.bfloat16))
