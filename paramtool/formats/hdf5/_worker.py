@@ -223,15 +223,17 @@ class _Description:
     # --- datasets -------------------------------------------------------------------------------------------------
 
     def dataset(self, opened: Any) -> dict[str, Any]:
-        """The fields of `datasets.Dataset`."""
+        """The fields of `datasets.Dataset`; of one with its data in other files no more, since asking opens those."""
         made = opened.get_create_plist()
+        layout = LAYOUTS.get(made.get_layout(), "unknown")
+        if layout == "virtual" or made.get_external_count():
+            return {"is_elsewhere": True}
         try:
             dtype = opened.dtype
         except TypeError:
             dtype = None
         name, unit = self.element(opened, dtype) if dtype is not None else ("", 1)
         null = opened.get_space().get_simple_extent_type() == h5py.h5s.NULL
-        layout = LAYOUTS.get(made.get_layout(), "unknown")
         found: dict[str, Any] = {
             "shape": None if null else list(opened.shape),
             "type": name,
@@ -239,7 +241,7 @@ class _Description:
             "described": str(dtype)[:200] if dtype is not None else "that NumPy does not have",
             "is_string": dtype is not None and h5py.check_string_dtype(dtype) is not None,
             "is_number": dtype is not None and dtype.kind in "biufc",
-            "layout": "external" if made.get_external_count() else layout,
+            "layout": layout,
             "stored_nbytes": int(opened.get_storage_size()),
         }
         if layout == "contiguous":

@@ -94,7 +94,7 @@ class Dataset:
     is_string: bool
     is_number: bool
     layout: str
-    """`contiguous`, `compact`, `chunked`, `virtual` or `external`."""
+    """`contiguous`, `compact` or `chunked`."""
     stored_nbytes: int
     offset: int | None = None
     """For a contiguous dataset; None if no data was ever written."""
@@ -109,6 +109,7 @@ class Dataset:
     """An array of references."""
 
 
+ELSEWHERE = "has its data in other files"
 OTHER = "other"
 """A field that is neither a reference nor a struct."""
 
@@ -160,7 +161,37 @@ def read(file: BinaryIO, place: ByteRange, strings: Sequence[str], *, values: bo
     root = next(iter(objects), -1)
     if not isinstance(objects.get(root), (Hdf5Group, str)):
         raise FormatError(f"{place.file}: {UNSOUND}: it has no root group", AGAIN)
+    _refuse_others(place.file, objects, root)
     return File(place.file, objects, root)
+
+
+def _refuse_others(where: str, objects: Mapping[int, Hdf5Group | Dataset | str | None], root: int) -> None:
+    """UnsafeError for a link into another file, and for data there, whether or not a name leads to them."""
+    above: dict[int, tuple[int, str]] = {}
+    for address in (waiting := [root]):
+        found = objects.get(address)
+        for name, link in found.links.items() if isinstance(found, Hdf5Group) else ():
+            if isinstance(link, dict):
+                path = _path({**above, -1: (address, name)}, -1)
+                raise UnsafeError(
+                    f"{where}: {path} is a link into another file, {link.get('file')!r:.200}", hint=INSIDE
+                )
+            if isinstance(link, int) and link not in above and link != root:
+                above[link] = address, name
+                waiting.append(link)
+    for address, found in objects.items():
+        if found == ELSEWHERE:
+            path = _path(above, address) if address in above else "a dataset without a name"
+            raise UnsafeError(f"{where}: {path} {ELSEWHERE}", hint=INSIDE)
+
+
+def _path(above: Mapping[int, tuple[int, str]], address: int) -> str:
+    """The path of an object as messages have it: {address: the group that it is in, and its name there}."""
+    parts: list[str] = []
+    while address in above:
+        address, name = above[address]
+        parts.append(name)
+    return f"{'/'.join(reversed(parts))!r:.200}"
 
 
 def elements(file: BinaryIO, place: ByteRange, path: str, nbytes: int) -> Iterator[bytes]:
@@ -213,6 +244,8 @@ def _object(address: int, row: dict[str, Any]) -> Hdf5Group | Dataset | str | No
     if "links" in row:
         links = {_text(name): link for name, link in row["links"]}
         return Hdf5Group(address, links, {_text(name): list(map(_text, held)) for name, held in row["strings"].items()})
+    if "is_elsewhere" in row:
+        return ELSEWHERE
     if "layout" not in row:
         return None
     shape = row["shape"]
@@ -322,9 +355,6 @@ class Datasets:
     def _refuse_links(self, path: str, link: object) -> None:
         if not is_text(path):
             raise FormatError(f"{self.where}: the name {path!r:.200} is not UTF-8", AGAIN)
-        if isinstance(link, dict):
-            target = f"a link into another file, {link.get('file')!r:.200}"
-            raise UnsafeError(f"{self.where}: {path!r:.200} is {target}", hint=INSIDE)
         if not isinstance(link, int):
             raise FormatError(f"{self.where}: {path!r:.200} is a soft link; expected the dataset or group itself")
 
@@ -349,8 +379,6 @@ class Datasets:
 
     def _backing(self, path: str, dataset: Dataset, nbytes: int) -> Backing | Unreadable:
         """Where the bytes of a dataset are."""
-        if dataset.layout in ("virtual", "external"):
-            raise UnsafeError(f"{self.where}: {path!r:.200} has its data in other files", hint=INSIDE)
         if not nbytes:
             return ByteRange(self.place.file, self.place.start, self.place.start)
         if not dataset.stored_nbytes:
