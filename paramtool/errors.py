@@ -27,8 +27,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -229,21 +228,6 @@ def exit_code(codes: Iterable[int]) -> int:
     (4, 2, 0)
     """
     return min(codes, key=lambda code: FIRST.index(code) if code else len(FIRST), default=0)
-
-
-@contextmanager
-def or_of(*others: Callable[[], object]) -> Iterator[None]:
-    """Where the block fails, other inputs are still tried, and the error that counts is raised."""
-    try:
-        yield
-    except ParamtoolError as error:
-        errors = [error]
-        for work in others:
-            try:
-                work()
-            except ParamtoolError as other:
-                errors.append(other)
-        raise min(errors, key=lambda error: FIRST.index(error.exit_code)) from None
 
 
 def internal(error: Exception) -> ParamtoolError:

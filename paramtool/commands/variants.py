@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 
 from paramtool import formats
 from paramtool.commands.asked import Asked, Build, ask, clashes
@@ -13,7 +12,7 @@ from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
-from paramtool.errors import UsageError, internal, or_of, refuse_string
+from paramtool.errors import UsageError, internal, refuse_string
 from paramtool.formats.judging import judging
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
@@ -64,7 +63,7 @@ class Variants:
 
 
 @reading
-@judging("path")
+@judging("path", "against")
 def variants(
     path: Path,
     against: Sequence[Path | Asked],
@@ -97,9 +96,7 @@ def variants(
             raise UsageError(f"{asked.against}: lists no tensor names; expected a checkpoint or a list of names")
         return _with_command(_best(whole, asked, only), asked)
 
-    inputs = [one for one in against if not isinstance(one, Asked)]
-    with or_of(*(partial(ask, one, build, allow_class, allow_unknown) for one in inputs)):
-        opened = formats.opened(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    opened = formats.opened(path, allow_class=allow_class, allow_unknown=allow_unknown)
     whole = opened.checkpoint
     judged: list[Judged] = []
     for one in against:

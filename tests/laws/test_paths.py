@@ -256,4 +256,4 @@ def test_a_damaged_lock_hides_no_unsafe_file(tmp_path: Path) -> None:
         ("variants", "broken.safetensors", "--against", "evil.pkl"),
         ("convert", "broken.safetensors", "--into", "evil.pkl", "-o", "out.h5"),
     ):
-        assert quick(*words, cwd=tmp_path).code == 4, command
+        assert quick(*words, cwd=tmp_path).code == 4, words
