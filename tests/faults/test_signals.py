@@ -228,6 +228,14 @@ def test_where_names_cannot_be_exchanged(desk: Desk, command: Command) -> None:
     nothing_wrong([*wrong, *complaints(desk, case, tries())])
 
 
+@pytest.mark.parametrize("name, move", [("dedup-force", "rename"), ("dedup-folder-force", "exchange")])
+def test_an_old_output_is_replaced_in_one_call(desk: Desk, name: str, move: str) -> None:
+    case = desk.case(next(command for command in WRITING if command.name == name))
+    output = case.command.output
+    moves = [call for call in case.calls if call.name in ("unlink", "rmdir", *MOVES) and output in call.paths]
+    assert [call.name for call in moves] == [move], case.calls
+
+
 @pytest.mark.parametrize("name", ("dedup-folder-force", "family-force"))
 def test_an_old_output_that_was_away_is_put_back(desk: Desk, name: str) -> None:
     """Killed between the two renames that stand for an exchange: a run that only fails puts it back, and says so."""

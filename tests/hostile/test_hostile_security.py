@@ -163,6 +163,40 @@ def test_classes_that_only_hold_data(tmp_path: Path) -> None:
     assert quick("inspect", "--fail-on", "unknown-class", "model.pt", cwd=tmp_path).code == 1
 
 
+ENUM = ("transformers.trainer_utils", "SchedulerType")
+MEMBERS: dict[str, tuple[bytes, int]] = {
+    "one string": (call(*ENUM, text("linear")), 0), "one number": (call(*ENUM, b"K\x01"), 0),
+    "two": (call(*ENUM, text("linear"), text("x")), 4), "none": (call(*ENUM), 4),
+    "a list": (call(*ENUM, b"]"), 4), "another name": (call(ENUM[0], "Scheduler", text("linear")), 4),
+    "another module": (call("transformers", ENUM[1], text("linear")), 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", MEMBERS)
+def test_a_member_of_an_enum_is_looked_up(key: str, tmp_path: Path) -> None:
+    """By the exact name of its class, with one string or one number; anything else is a call."""
+    body, code = MEMBERS[key]
+    makers_torch.zipped(state(w=tensor(), args=body))(tmp_path)
+    assert run("inspect", "model.pt", cwd=tmp_path).code == code
+    assert run("dedup", "model.pt", cwd=tmp_path).code == code
+
+
+CHANGES = {
+    "attributes": name("os", "environ") + mapping(PATH=text("x")) + b"b",
+    "attributes of a class": name("mylib", "Class") + mapping(run=text("x")) + b"b",
+    "an item": name("sys", "modules") + text("os") + b"K\x01s",
+    "items": name("sys", "modules") + b"(" + text("os") + b"K\x01u",
+}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_what_is_only_named_is_not_changed(key: str, tmp_path: Path) -> None:
+    makers_torch.zipped(state(w=tensor(), evil=CHANGES[key]))(tmp_path)
+    for words in (("inspect", "model.pt"), ("dedup", "model.pt")):
+        ran = run(*words, cwd=tmp_path)
+        assert ran.code == 4 and CHANGES[key][1:].split(b"\n")[1].decode() in ran.err, ran
+
+
 def test_a_class_with_state_and_reduce_hooks(tmp_path: Path) -> None:
     """BUILD would call __setstate__, and a dict's items would call __setitem__: neither happens."""
     evil = name(MODULE, "Class") + b")\x81" + mapping(a=b"K\x01") + b"b"

@@ -28,6 +28,9 @@ FILES = {
     "codes": "laws/test_exit_codes.py", "trees": "laws/test_folders_are_files.py",
     "bson": "formats/test_bson.py", "tensorflow": "formats/test_tensorflow.py",
     "safetensors": "hostile/test_hostile_safetensors.py", "paths": "laws/test_paths.py",
+    "kept": "cli/test_inputs_kept.py", "workflow": "cli/test_workflow_commands.py",
+    "reports": "cli/test_check_forms.py", "inflating": "commands/test_inflating.py",
+    "passes": "laws/test_one_pass.py",
 }  # fmt: skip
 PAGE = """
 [Checkpoints](glossary | [what the page is about]
@@ -42,13 +45,13 @@ promise | [head of a table]
 **The output equals the input** | fuzz:test_a_short_run
 An output is written as | outputs:test_what_is_being_written_is_nobody_elses
 Then | [two words]
-a new file or folder is put | outputs:test_a_file_is_never_overwritten_without_exchange
-`lock`, `report` and `check` replace | places:test_no_error_offers_a_force_that_would_be_refused
-`--force` never replaces a checkpoint | places:test_what_is_read_beside_the_input_is_not_overwritten
-`--force` replaces a file by one rename | races:test_work_arrives_in_a_folder_that_is_replaced
+a new file or folder is put | races:test_an_output_of_somebody_else_arrives
+`lock`, `report` and `check` replace | kept:test_other_files_are_never_replaced
+`--force` never replaces a checkpoint | kept:test_no_file_of_the_model_is_overwritten
+`--force` replaces a file by one rename | signals:test_an_old_output_is_replaced_in_one_call
 `--force` checks what it may replace | outputs:test_what_arrives_in_a_folder_while_it_is_replaced_is_kept
 Where a file system cannot exchange names | outputs:test_a_folder_is_replaced_without_exchange
-SIGINT, SIGTERM and SIGHUP wait | signals:test_a_signal_at_every_call
+SIGINT, SIGTERM | signals:test_where_names_cannot_be_exchanged signals:test_an_old_output_that_was_away_is_put_back
 A folder under such a name | outputs:test_the_old_folder_is_never_lost
 the folder that holds the output is flushed. | calls:test_a_call_fails
 If that fails, the output is in its place | calls:test_a_call_fails
@@ -57,7 +60,7 @@ Each is locked | outputs:test_what_a_living_run_writes_stays
 On a file system without locks | outputs:test_without_locks_nothing_is_removed
 A family's `--force` | races:test_a_family_that_was_edited_is_not_replaced
 Names in a checkpoint are printed | safetensors:test_a_name_is_shown_and_not_obeyed
-Where `GITHUB_ACTIONS` is | places:test_a_name_that_a_terminal_could_obey
+Where `GITHUB | workflow:test_no_name_is_a_command_of_a_workflow reports:test_hostile_names_are_obeyed_nowhere
 what | [head of a table]
 a file | outputs:test_a_file_is_as_open_as_its_source_less_the_umask outputs:test_of_several_inputs_the_strictest_counts
 a lock, a page or a report | small:test_an_output_is_no_more_open_than_its_inputs_and_what_it_replaces
@@ -73,7 +76,7 @@ characters of their names | bounded:test_the_smallest_bombs_take_little
 bytes of a zip member | torch:test_a_hostile_file_is_refused
 bytes that are searched | bounded:test_work_grows_as_the_file_does
 processor time of the process | box:test_the_time_grows_with_the_file
-bytes of tensors that are | torch:test_ten_million_million_elements_that_are_one_number
+bytes of tensors that are | inflating:test_no_writer_writes_more_than_the_limit
 The process that reads HDF5 | box:test_a_signal_ends_a_command_that_reads_an_endless_file
 It limits time and memory | box:test_files_that_hung_are_refused box:test_an_answer_is_believed_no_more_than_the_file
 Systems without `fork` | platform:test_without
@@ -82,7 +85,7 @@ Systems without `fork` | platform:test_without
 Lists of names | [what is not promised]
 **Folders that strangers | races:test_the_folder_of_the_output_changes
 They cannot make it write | races:test_the_output_in_the_making_goes_away
-Names of the form | outputs:test_names_of_other_outputs_and_of_other_programs_stay
+Names of | outputs:test_names_of_other_outputs_and_of_other_programs_stay outputs:test_what_a_living_run_writes_stays
 **Other libraries.** | [what is not promised]
 Inputs are given to h5py | security:test_a_call_that_no_tensor_needs
 **Secrets in a file.** | [what is not promised]
@@ -111,7 +114,7 @@ In a TensorFlow bundle | tensorflow:test_paths_do_not_explode tensorflow:test_a_
 **A file is unsafe if | security:test_a_call_that_no_tensor_needs
 **calls** a function | security:test_other_ways_to_call
 **names**, called or not | forms:test_names_in_truncated_pickles
-changes the attributes | security:test_a_class_with_state_and_reduce_hooks
+changes the attributes | security:test_what_is_only_named_is_not_changed
 makes a tensor by | security:test_a_call_that_a_tensor_needs
 or if its Keras | forms:test_code_in_keras_files forms:test_code_of_older_keras
 Objects of unknown classes | security:test_classes_that_only_hold_data
@@ -127,9 +130,9 @@ A file without unsafe | pickles:test_text_is_no_pickle
 `inspect --fail-on unsafe` | security:test_a_call_that_no_tensor_needs
 what `torch.save` itself | security:test_nothing_at_all folders:test_clean_folders_pass
 containers and plain classes | pickles:test_what_holds_only_data
-enums of transformers | pickles:test_what_holds_only_data
-Calling one of these | pickles:test_what_holds_only_data
-Calling it with anything | pickles:test_what_it_would_call_is_listed
+enums of transformers | security:test_a_member_of_an_enum_is_looked_up
+Calling one of these | security:test_a_member_of_an_enum_is_looked_up
+Calling it with anything | security:test_a_member_of_an_enum_is_looked_up
 So `training_args.bin` | folders:test_clean_folders_pass
 [Open a checkpoint | [another page]
 Both options belong | doors:test_each_command doors:test_each_function
@@ -152,14 +155,14 @@ What the reader of | folders:test_parts_of_distributed_checkpoints folders:test_
 Limits: arrays that joblib | folders:test_what_is_not_scanned_to_its_end_is_named
 A damaged zip archive | folders:test_a_damaged_archive_is_searched_to_its_limit
 A folder is its files. | folders:test_a_folder_is_its_files trees:test_of_any_tree
-Every command that is given | folders:test_a_folder_is_its_files folders:test_each_file_is_looked_at_once
+Every command that is given | folders:test_a_folder_is_its_files passes:test_no_pickle_is_run_again
 Links to files are followed | folders:test_links_to_files_are_followed
 **A file of the model** | folders:test_an_unsafe_file_of_the_model_stops_every_command
 If one is unsafe | folders:test_an_unsafe_file_of_the_model_stops_every_command
-So it is where | paths:test_a_file_that_names_a_file trees:test_a_path_out_of_a_folder_below_stops_every_command
+So it is where | paths:test_hdf5_with_data_in_other_files trees:test_a_path_out_of_a_folder_below_stops_every_command
 `--weights FILE` takes | folders:test_what_is_chosen_stands_alone
 **A neighbour** | folders:test_an_unsafe_neighbour_stops_no_command
-`inspect` and `check` of | folders:test_a_folder_is_its_files
+`inspect` and `check` of | folders:test_a_folder_is_its_files codes:test_of_any_inputs
 Other commands name | folders:test_an_unsafe_neighbour_is_named
 A note names | folders:test_what_is_not_looked_at_is_named folders:test_a_link_says_where_it_leads
 """
