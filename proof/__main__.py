@@ -169,7 +169,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 def _by_last_axis(part: Mapping[str, Any], verdicts: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, int]]]:
     """The numbers of each algorithm, or of each type: the axis that changes fastest in the texts of letters."""
     values = list(part["columns"].values())[-1]
-    letters = "".join(part["networks"].values())
+    letters = "".join(text * len(those) for text, those in part["networks"].items())
     for k, value in enumerate(values):
         own = letters[k :: len(values)]
         yield value, {word: own.count(letter) for letter, word in verdicts.items()}

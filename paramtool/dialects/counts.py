@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from paramtool.errors import LayoutError, plural
-from paramtool.parts.config_facts import PLAIN, config_of, from_config, tower_of
-from paramtool.parts.facts import Facts
+from paramtool.parts.config_facts import config_of, from_config, tower_of
+from paramtool.parts.facts import KEYS, Facts
 from paramtool.parts.pieces import Stored
 
 STACK = re.compile(r"\.experts\.(gate_up|gate|up|down)_proj$")
@@ -69,7 +69,7 @@ def _expected(config: Mapping[str, Any], tower: str) -> _Count:
         facts = from_config(config, tower)
     except LayoutError:  # about other sizes, which no rule here needs
         inner = config_of(config, tower)[1]
-        said = {key: inner[key] for key in PLAIN["experts"] if type(inner.get(key)) is int}
+        said = {key: inner[key] for key in KEYS["experts"] if type(inner.get(key)) is int}
         return next((_Count(number, f"config.json: {key}") for key, number in said.items()), _Count(0, ""))
     return _Count(facts.sizes.get("experts", 0), facts.said.get("experts", ""))
 

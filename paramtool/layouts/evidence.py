@@ -133,7 +133,7 @@ def _numbers(version: str) -> list[int]:
     return [int(word) for word in version.split(".")]
 
 
-SCHEMA = "paramtool.layout-record/1"
+SCHEMA = "paramtool.layout-record/2"
 PARTS = ("asked", "flattened", "ran")
 """The questions that a record of a GPU must answer."""
 MACHINE = ("device", "compute_capability", "driver", "cuda", "cudnn", "torch", "python", "platform")
@@ -236,7 +236,7 @@ def _agreed(part: Mapping[str, Any]) -> set[tuple[str, str]]:
     axes = part["columns"]
     ways = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     plain = [(k, way["dtype"]) for k, way in enumerate(ways) if way.get("algorithm", "standard") == "standard"]
-    letters = grouped((_kind(network), text) for network, text in part["networks"].items())
+    letters = grouped((_kind(network), text) for text, networks in part["networks"].items() for network in networks)
     return {
         (kind, dtype)
         for kind, texts in letters.items()
@@ -296,10 +296,10 @@ def _check(data: Mapping[str, Any]) -> None:
             if "dtype" not in columns:
                 raise ValueError(f"{part}.columns.dtype is missing")
             networks = _member(data, part, "networks")
-            for network in _keys(networks, f"{part}.networks"):
-                if not isinstance(networks[network], str):
-                    raise ValueError(f"{part}.networks.{network} cannot be {networks[network]!r:.80}")
-            letters = "".join(networks.values())
+            for text in _keys(networks, f"{part}.networks"):
+                if not isinstance(networks[text], list) or not all(isinstance(one, str) for one in networks[text]):
+                    raise ValueError(f"{part}.networks.{text} cannot be {networks[text]!r:.80}")
+            letters = "".join(text * len(those) for text, those in networks.items())
             counted = [letters.count(letter) for letter in VERDICTS.values()]
             if counted != [data[part]["counts"][key] for key in VERDICTS] or sum(counted) != len(letters):
                 raise ValueError(f"{part}.counts do not match the letters of {part}.networks")

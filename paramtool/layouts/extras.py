@@ -7,9 +7,12 @@ them would keep the network's shapes and change its function.  So each such tens
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
+
+from paramtool.package_data import package_data
 
 TAKEN = "taken"
 HARMLESS = "harmless"
@@ -53,47 +56,7 @@ def _pattern(template: str) -> str:
     return rf"(?:(?P<at>.+?)[./])??{text}"
 
 
-EXTRAS = (
-    Extra(
-        ("{own}_raw",),
-        "the weight before weight dropout (AWD-LSTM)",
-        TAKEN,
-        source="salesforce/awd-lstm-lm weight_drop.py, fastai/text/models/awdlstm.py (WeightDropout), "
-        "torchnlp/nn/weight_drop.py: without dropout the raw weight is used; the other was drawn in the last step",
-    ),
-    Extra(
-        ("{own}_g", "{own}_v"),
-        "the magnitude or the direction of a weight under weight norm",
-        REFUSED,
-        "torch.nn.utils.remove_weight_norm(module, 'NAME') computes the weight; save the model after it",
-        "torch/nn/utils/weight_norm.py (2.13.0)",
-    ),
-    Extra(
-        ("{own}_orig", "{own}_mask"),
-        "a weight before pruning, or its mask",
-        REFUSED,
-        "torch.nn.utils.prune.remove(module, 'NAME') computes the weight; save the model after it",
-        "torch/nn/utils/prune.py (2.13.0)",
-    ),
-    Extra(
-        ("{own}_orig", "{own}_u", "{own}_v"),
-        "a weight under spectral norm, or one of its vectors",
-        REFUSED,
-        "torch.nn.utils.remove_spectral_norm(module, 'NAME') computes the weight; save the model after it",
-        "torch/nn/utils/spectral_norm.py (2.13.0)",
-    ),
-    Extra(
-        ("parametrizations.{own}.original", "parametrizations.{own}.original{n}", "parametrizations.{own}.{n}.{any}"),
-        "a tensor that a parametrized weight is computed from",
-        REFUSED,
-        "torch.nn.utils.parametrize.remove_parametrizations(module, 'NAME') computes the weight; "
-        "save the model after it",
-        "torch/nn/utils/parametrize.py (2.13.0)",
-    ),
-    Extra(
-        ("seed_generator/{any}",),
-        "the state of the generator that dropout draws from",
-        HARMLESS,
-        source="keras/src/layers/rnn/dropout_rnn_cell.py, keras/src/random/seed_generator.py (3.15.1)",
-    ),
+EXTRAS = tuple(
+    Extra(**{**row, "names": tuple(row["names"])})
+    for row in json.loads(package_data("layouts", "words.json"))["extras"]
 )

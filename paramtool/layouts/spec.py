@@ -9,6 +9,7 @@ before or after the recurrent product.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import Shape
+from paramtool.package_data import package_data
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 """Gates in torch's letters and order: input, forget, candidate, output; reset, update, candidate; the one of an RNN."""
@@ -303,37 +305,14 @@ def merged(*sources: tuple[str, Facts]) -> dict[str, object]:
 # mxnet.gluon.rnn.LSTM and mx.sym.RNN, tf.nn.rnn_cell.LSTMCell, the ONNX operators, and cuDNN's descriptors.
 
 
-OTHER_KINDS = {
-    "lstm": ("lstm", ""), "lstmcell": ("lstm", ""), "gru": ("gru", ""), "grucell": ("gru", ""), "rnn": ("rnn", ""),
-    "rnncell": ("rnn", ""), "simplernn": ("rnn", ""), "elman": ("rnn", ""), "vanillarnn": ("rnn", ""),
-    "rnn_relu": ("rnn", "relu"), "rnn_tanh": ("rnn", "tanh"), "relu": ("", "relu"), "tanh": ("", "tanh"),
-}  # fmt: skip
-"""{a word in lower case: (kind, activation) that it means, "" for neither}."""
-FIELDS = {
-    "input_size": "input", "input_dim": "input", "n_in": "input", "in_features": "input",
-    "hidden_size": "hidden", "hidden_dim": "hidden", "units": "hidden", "num_units": "hidden", "n_units": "hidden",
-    "state_size": "hidden", "num_hidden": "hidden", "n_hidden": "hidden", "cell_size": "hidden",
-    "num_layers": "layers", "n_layers": "layers", "nlayers": "layers", "num_stacked_layers": "layers",
-    "proj_size": "projection", "projection_size": "projection", "num_proj": "projection",
-    "nonlinearity": "activation", "use_bias": "bias", "recurrent_activation": "gate_activation",
-    "use_peepholes": "peephole", "peepholes": "peephole", "bidir": "bidirectional",
-}  # fmt: skip
+_WORDS = json.loads(package_data("layouts", "words.json"))
+SAME: Mapping[str, str] = _WORDS["same"]
+"""{another library's word in lower case, alone or with its value: the words of a spec that it means}."""
+FIELDS = {other: own for own, others in _WORDS["fields"].items() for other in others.split()}
 """{another library's word in lower case: the field of a spec}."""
-VALUES = {
-    "num_directions": {"1": ("bidirectional", "no"), "2": ("bidirectional", "yes")},
-    "directions": {"1": ("bidirectional", "no"), "2": ("bidirectional", "yes")},
-    "direction": {"bidirectional": ("bidirectional", "yes")},
-    "reset_after": {"true": ("reset", "after"), "false": ("reset", "before")},
-    "linear_before_reset": {"1": ("reset", "after"), "0": ("reset", "before")},
-    "nonlinearity": {"rnn_relu": ("activation", "relu"), "rnn_tanh": ("activation", "tanh")},
-}
-"""{another library's word: {its value in lower case: the field of a spec and its value}}."""
-KIND_FIELDS = {"kind", "mode", "rnn_type", "cell_type", "rnn_mode"}
+KIND_FIELDS = _WORDS["kind_fields"].split()
 """Words whose value is a kind of network, as in `mode=lstm`."""
-NO_WEIGHTS = {
-    "dropout", "recurrent_dropout", "batch_first", "return_sequences", "return_state", "stateful", "unroll", "seq_len",
-    "batch_size", "layout", "time_major", "device", "dtype", "name", "p",
-}  # fmt: skip
+NO_WEIGHTS = _WORDS["no_weights"].split()
 """Arguments of constructors that do not change which weights a network has."""
 
 
@@ -346,11 +325,8 @@ def same(word: str) -> list[str]:
     name, equals, value = word.partition("=")
     small = _bare(name)
     said = _bare(value) if small in KIND_FIELDS else "" if equals else small
-    if said in OTHER_KINDS:
-        kind, activation = OTHER_KINDS[said]
-        return [*([kind] if kind else []), *([f"activation={activation}"] if activation else [])]
-    if (pair := VALUES.get(small, {}).get(value.lower())) is not None:
-        return ["=".join(pair)]
+    if (found := SAME.get(said) or SAME.get(f"{small}={value.lower()}")) is not None:
+        return found.split()
     return [f"{FIELDS[small]}{equals}{value}"] if small in FIELDS else [word]
 
 
@@ -365,7 +341,7 @@ def near(word: str, fields: dict[str, str]) -> str:
     name = _bare(word.partition("=")[0])
     if name in NO_WEIGHTS:
         return f"leave it out: {name} does not change which weights a network has"
-    known = {**{kind: kind for kind, (said, _) in OTHER_KINDS.items() if said == kind}, **fields}
+    known = {**{kind: kind for kind in GATES}, **fields}
     known |= {other: fields[own] for other, own in FIELDS.items() if own in fields}
     found = [known[one] for one in get_close_matches(name, known, 3, 0.75)]
     if name in known:

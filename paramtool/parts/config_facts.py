@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from paramtool.errors import LayoutError
 from paramtool.package_data import package_data
 from paramtool.parts import layer_kinds
-from paramtool.parts.facts import MAX_SIZE, NONE, Facts, derived, merged
+from paramtool.parts.facts import KEYS, MAX_SIZE, NONE, Facts, derived, merged
 from paramtool.parts.packing import packing_of
 
 _KEYS = json.loads(package_data("parts", "config_keys.json"))
@@ -41,23 +41,10 @@ TOWERS: Mapping[str, dict[str, str]] = {
 """{model type: {key of a nested config: its model type, after < where its keys may stand in the outer config}}."""
 SIDES = ("encoder", "decoder")
 """Halves of a model that one config describes, each with its own keys."""
-PLAIN = {
-    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "multi_query_group_num"),
-    "head_dim": ("head_dim", "kv_channels"),
-    "value_dim": ("v_head_dim",),
-    "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
-    "rotary": ("rotary_dim",),
-    "nope": ("qk_nope_head_dim",), "rope": ("qk_rope_head_dim",),
-    "q_rank": ("q_lora_rank",), "kv_rank": ("kv_lora_rank",), "dt_rank": ("time_step_rank", "mamba_dt_rank"),
-    "linear_key_heads": ("linear_num_key_heads",), "linear_value_heads": ("linear_num_value_heads",),
-    "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),
-}  # fmt: skip
-"""Keys whose meaning is the same in every config that has them; for model types that are not in the table."""
 RANKS = ("q_rank", "kv_rank", "dt_rank")
-"""Words of `PLAIN` whose keys have no default: absent, null or 'auto' is no rank."""
+"""Words of `KEYS` whose keys have no default: absent, null or 'auto' is no rank."""
 WRITTEN = (*RANKS, "linear_key_dim", "linear_value_dim")
-"""Words of `PLAIN` whose keys have one meaning in every model type, and are read also where the table has no rule for
+"""Words of `KEYS` whose keys have one meaning in every model type, and are read also where the table has no rule for
 them.  OLMo-Hybrid calculates the last two where they are absent (transformers 5.23.0:
 olmo_hybrid/configuration_olmo_hybrid.py 138-141): they are not known then."""
 FUSED_ROWS = {
@@ -68,7 +55,7 @@ FUSED_ROWS = {
 """Rows by hand for model types whose modules do not show their sizes (transformers 5.23.0: configuration_dbrx.py 42,
 75, 122; modeling_dbrx.py 173-187; configuration_modernbert.py 80-83, modeling_modernbert.py 235-261)."""
 UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|head_dim)$|_per_layer$|^block_configs$")
-"""Keys of configs whose layers or halves differ in their heads: PLAIN keys do not say which."""
+"""Keys of configs whose layers or halves differ in their heads: `KEYS` do not say which."""
 
 
 def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config.json", *, layers: str = "") -> Facts:
@@ -98,8 +85,8 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
         return derived(_plain(reader)) if is_plain else NONE
     reader.take_all(f"{ROWS[key] if key in ROWS else FUSED_ROWS[key]} {layer_kinds.rules(model_type, layers)}")
     for word in WRITTEN:
-        if word not in reader.sizes and any(inner.get(one) not in (None, 0, "auto") for one in PLAIN[word]):
-            reader.take(word, "|".join(PLAIN[word]) + ":")
+        if word not in reader.sizes and any(inner.get(one) not in (None, 0, "auto") for one in KEYS[word]):
+            reader.take(word, "|".join(KEYS[word]) + ":")
     reader.drop_unequal()
     said = {word: layer_kinds.source(one, own, layers, model_type) for word, one in reader.said.items()}
     return derived(Facts(reader.sizes, said))
@@ -188,7 +175,7 @@ def _plain(reader: ConfigReader) -> Facts:
     """What a config of an unknown model type says under usual keys."""
     if any(UNEQUAL.search(key) for key in reader.config):
         return NONE
-    for word, keys in PLAIN.items():
+    for word, keys in KEYS.items():
         reader.take(word, "|".join(keys) + ":")
     return Facts(reader.sizes, reader.said)
 

@@ -7,13 +7,14 @@ Facts of transformers 5.23.0: the annotations of its configuration classes, of w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from paramtool.errors import LayoutError, listed, plural
-from paramtool.parts.config_facts import FUSED_ROWS, NESTED, PLAIN, RANKS, ROWS, SIDES, TOWERS, is_known
-from paramtool.parts.widths import FFN, HIDDEN
+from paramtool.parts.config_facts import FUSED_ROWS, NESTED, RANKS, ROWS, SIDES, TOWERS, is_known
+from paramtool.parts.facts import KEYS
+from paramtool.parts.widths import FFN, HIDDEN, exceptions
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
 OF_SIDE = ("{}_layers", "num_{}_layers", "{}_num_hidden_layers")
@@ -28,16 +29,7 @@ INNER = ("attn_config", "ffn_config")
 """Parts of a config of MPT and DBRX that say sizes, and are no tower."""
 NOT_SIZES = ("multiplier", "auto_adjust")
 """In keys that have the name of a width, and say something else of it (lfm2)."""
-LISTS: Mapping[str, tuple[str, ...]] = {
-    "num_attention_heads": ("clap_audio_model", "glpn", "levit", "pvt", "pvt_v2", "segformer"),
-    "num_heads": (
-        "cvt", "dinat", "donut-swin", "florence_vision", "hiera", "maskformer-swin", "swin", "swin2sr", "swinv2",
-    ),
-    "embed_dim": ("cvt", "florence_vision"),
-    "depth": ("cvt",),
-    "intermediate_size": ("gemma3n_text",),
-    "moe_intermediate_size": ("ernie4_5_vl_moe_text",),
-}  # fmt: skip
+LISTS: Mapping[str, Sequence[str]] = {key: types.split() for key, types in exceptions()["lists"].items()}
 """{key: the model types that have a list there, with a number for each layer or stage}."""
 
 
@@ -90,7 +82,7 @@ WHOLE = "a whole number"
 @cache
 def _rule(key: str) -> tuple[str, Callable[[object], bool]] | None:
     """What a key expects, in words, and what tells it; None for a key that nothing here reads."""
-    if key in RANKS or any(key in PLAIN[word] for word in RANKS):
+    if key in RANKS or any(key in KEYS[word] for word in RANKS):
         return f"{WHOLE} or 'auto'", lambda value: _is_whole(value) or value == "auto"
     if key in _sizes() or ((HIDDEN.fullmatch(key) or FFN.fullmatch(key)) and not any(one in key for one in NOT_SIZES)):
         return WHOLE, _is_whole
@@ -109,7 +101,7 @@ def _rule(key: str) -> tuple[str, Callable[[object], bool]] | None:
 @cache
 def _sizes() -> frozenset[str]:
     """The keys that say a size, or a number of layers."""
-    found = {key for keys in PLAIN.values() for key in keys} | {*LAYERS, *COUNTS}
+    found = {key for keys in KEYS.values() for key in keys} | {*LAYERS, *COUNTS}
     found |= {key.format(side) for key in OF_SIDE for side in SIDES}
     for rules in (*ROWS.values(), *FUSED_ROWS.values()):
         for rule in rules.split():

@@ -10,35 +10,13 @@ and nothing is guessed from shapes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from paramtool.errors import LayoutError, UsageError
 from paramtool.lazy_dataclass import frozen
-from paramtool.parts.sizes import MEANINGS
+from paramtool.parts.sizes import MEANINGS, VOCABULARY
 
-WORDS = {
-    **MEANINGS,
-    "hidden": "the width of the model",
-    "state_dim": "elements of a head of a state space layer",
-}
-"""Every fact and what it counts."""
-_ATTENTION = ("heads", "kv_heads", "group", "head_dim", "value_dim", "rotary", "chunks", "hidden")
-_LINEAR = ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim", "chunks")
-_STATE = ("inner", "state_heads", "state_dim", "groups", "state", "dt_rank", "chunks")
-KINDS = {
-    **dict.fromkeys(("qkv", "kv", "qk", "q-gate", "qkv-gate", "qkv-scalar-gate", "rope", "broadcast"), _ATTENTION),
-    "gate-up": ("ffn", "chunks", "experts"),
-    **dict.fromkeys(("experts", "shared-experts"), ("experts", "ffn", "chunks")),
-    "latent": ("heads", "nope", "rope", "value_dim", "q_rank", "kv_rank", "hidden"),
-    "latent-kv": ("kv_rank", "rope", "hidden"),
-    "latent-heads": ("heads", "nope", "value_dim", "kv_rank"),
-    "latent-queries": ("heads", "nope", "rope", "q_rank"),
-    **dict.fromkeys(("convs", "linear", "linear-qkv", "linear-gates"), _LINEAR),
-    "linear-attention": _LINEAR,
-    **dict.fromkeys(("mamba", "mamba-steps", "state-space", "state-space-convs", "conv"), _STATE),
-    "qkv-mlp": (*_ATTENTION, "ffn"),
-    "modulation": ("hidden",),
-}
+KINDS: Mapping[str, Sequence[str]] = {kind: words.split() for kind, words in VOCABULARY["kinds"].items()}
 """{kind of a group of parts: the facts that `--spec` may give for it}."""
 MAX_SIZE = 1 << 24
 """The largest size; larger numbers are typing errors."""
@@ -49,7 +27,7 @@ class Facts:
     """Sizes by their words, and who said each."""
 
     sizes: Mapping[str, int]
-    """{one of `WORDS`: a number of at least 1}."""
+    """{one of `MEANINGS`: a number of at least 1}."""
     said: Mapping[str, str]
     """{word: its source, as in an error: `config.json: num_key_value_heads`}."""
 
@@ -179,7 +157,7 @@ def from_spec(text: str) -> tuple[str, Facts]:
             kind = word
             continue
         name = SYNONYMS.get(word, word)
-        if name not in WORDS:
+        if name not in MEANINGS:
             raise UsageError(f"unknown word {written!r} in a spec", hint=_near(word, kind))
         if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:9]) <= MAX_SIZE or len(value) > 8:
             raise UsageError(f"{written!r}: expected a whole number from 1 to {MAX_SIZE}")
@@ -193,18 +171,14 @@ def from_spec(text: str) -> tuple[str, Facts]:
     return kind, facts(sizes, "--spec")
 
 
+KEYS: Mapping[str, Sequence[str]] = {word: keys.split() for word, keys in VOCABULARY["keys"].items()}
+"""{fact: the keys whose meaning is the same in every config that has them}"""
 SYNONYMS = {
-    "num_heads": "heads", "num_attention_heads": "heads", "n_head": "heads", "n_heads": "heads",
-    "num_key_value_heads": "kv_heads", "num_kv_heads": "kv_heads", "n_head_kv": "kv_heads", "n_kv_heads": "kv_heads",
-    "kv_n_heads": "kv_heads", "multi_query_group_num": "kv_heads", "num_query_groups": "kv_heads",
-    "kv_channels": "head_dim", "d_kv": "head_dim", "head_size": "head_dim", "v_head_dim": "value_dim",
-    "num_key_value_groups": "group", "rotary_dim": "rotary", "num_experts": "experts", "num_local_experts": "experts",
-    "n_routed_experts": "experts", "moe_num_experts": "experts", "hidden_size": "hidden", "d_model": "hidden",
-    "n_embd": "hidden", "qk_nope_head_dim": "nope", "qk_rope_head_dim": "rope", "q_lora_rank": "q_rank",
-    "kv_lora_rank": "kv_rank", "linear_num_key_heads": "linear_key_heads",
-    "linear_num_value_heads": "linear_value_heads", "linear_key_head_dim": "linear_key_dim",
-    "linear_value_head_dim": "linear_value_dim", "d_state": "state", "n_groups": "groups",
-}  # fmt: skip
+    key: word
+    for word, keys in (*KEYS.items(), *((word, keys.split()) for word, keys in VOCABULARY["also"].items()))
+    for key in keys
+    if key != word
+}
 """{a word of a config: the fact that it is, whatever the model type}."""
 
 
@@ -217,7 +191,7 @@ def _wrong_kind(written: str, kind: str) -> tuple[str, str]:
 def _near(word: str, kind: str) -> str:
     from difflib import get_close_matches
 
-    words = KINDS.get(kind, tuple(WORDS))
+    words = KINDS.get(kind, tuple(MEANINGS))
     found = [SYNONYMS.get(one, one) for one in get_close_matches(word, [*words, *SYNONYMS], 3, 0.75)]
     if found := [one for one in dict.fromkeys(found) if one in words]:
         return f"did you mean {' or '.join(f'{one}=...' for one in found)}?"

@@ -32,7 +32,7 @@ from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import frozen
 from paramtool.package_data import package_data
 from paramtool.parts import patterns, rows, solving
-from paramtool.parts.sizes import Sizes, UnknownSize
+from paramtool.parts.sizes import VOCABULARY, Sizes, UnknownSize
 
 
 @frozen
@@ -120,12 +120,7 @@ class PartLayout:
         return tuple(found)
 
 
-_SAMPLE = {
-    "heads": 4, "kv_heads": 4, "head_dim": 6, "value_dim": 6, "rotary": 4, "chunks": 2, "ffn": 10, "experts": 3,
-    "in": 5, "out": 5, "taps": 3, "linear_key_heads": 2, "linear_key_dim": 7, "linear_value_heads": 2,
-    "linear_value_dim": 7, "q_rank": 9, "kv_rank": 11, "rope": 4, "nope": 6, "inner": 8, "state": 3, "groups": 2,
-    "state_heads": 4, "dt_rank": 5, "width": 5, "channels": 4,
-}  # fmt: skip
+_SAMPLE: Mapping[str, int] = VOCABULARY["sample"]
 """Sizes that every layout can have."""
 
 

@@ -19,56 +19,14 @@ from functools import cache, lru_cache
 
 from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.pattern import Block, Items, Repeated, Vocabulary, blocks, parse
-from paramtool.parts.sizes import COMPOSED
+from paramtool.parts.sizes import COMPOSED, VOCABULARY
 
 WORDS = Vocabulary(frozenset(), frozenset(), frozenset())
 KEPT = 1024
 """Answers about this number of patterns are remembered."""
 
 
-PARTS: Mapping[str, str] = {
-    "q": "(heads head_dim) in",
-    "k": "(kv_heads head_dim) in",
-    "v": "(kv_heads value_dim) in",
-    "gate": "ffn in",
-    "up": "ffn in",
-    "down": "out ffn",
-    "o": "out (heads value_dim)",
-    "z": "(heads head_dim) in",
-    "s": "heads in",
-    "q_conv": "(linear_key_heads linear_key_dim) 1 taps",
-    "k_conv": "(linear_key_heads linear_key_dim) 1 taps",
-    "v_conv": "(linear_value_heads linear_value_dim) 1 taps",
-    "linear_q": "(linear_key_heads linear_key_dim) in",
-    "linear_k": "(linear_key_heads linear_key_dim) in",
-    "linear_v": "(linear_value_heads linear_value_dim) in",
-    "linear_z": "(linear_value_heads linear_value_dim) in",
-    "linear_b": "linear_value_heads in",
-    "linear_a": "linear_value_heads in",
-    "q_a": "q_rank in",
-    "kv_a": "kv_joint in",
-    "latent": "kv_rank in",
-    "k_rope": "rope in",
-    "k_nope": "(heads nope) in",
-    "v_b": "(heads value_dim) in",
-    "q_nope": "(heads nope) in",
-    "q_rope": "(heads rope) in",
-    "ssm_x": "inner in",
-    "ssm_z": "inner in",
-    "ssm_b": "(groups state) in",
-    "ssm_c": "(groups state) in",
-    "ssm_dt": "state_heads in",
-    "dt_low": "dt_rank in",
-    "b_state": "state in",
-    "c_state": "state in",
-    "x_conv": "inner 1 taps",
-    "b_conv": "(groups state) 1 taps",
-    "c_conv": "(groups state) 1 taps",
-    "conv": "channels 1 taps",
-    "mlp": "ffn in",
-    "shift": "width in",
-    "scale": "width in",
-}
+PARTS: Mapping[str, str] = VOCABULARY["parts"]
 """{part: the axes of its tensor}: those of a Linear of PyTorch, [outputs, inputs]."""
 EXPERTS = "experts"
 """The axis over which parts of one name are separate tensors, one for each expert."""

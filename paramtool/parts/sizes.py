@@ -7,62 +7,22 @@ rotary=16                 the first 16 of a head's 64 are rotated, rest = 48
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 
 from paramtool.errors import LayoutError
+from paramtool.package_data import package_data
 
+VOCABULARY = json.loads(package_data("parts", "vocabulary.json"))
+"""`sizes`, {word: what it counts}; `composed`, {word: the words that it can be split into, slowest first}; `parts`,
+{part: the axes of its tensor}; `kinds`, {kind of a group: the facts that `--spec` may give for it}; `keys` and `also`,
+{word: what configs, and other programs, call it}; `sample`, sizes that every layout can have."""
+MEANINGS: Mapping[str, str] = VOCABULARY["sizes"]
+"""{word: what it counts}, for documents and errors."""
 COMPOSED: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "heads": (("kv_heads", "group"), ("chunks", "chunk_heads")),
-    "kv_heads": (("chunks", "chunk_kv_heads"),),
-    "head_dim": (("two", "half"),),
-    "ffn": (("chunks", "chunk_ffn"),),
-    "linear_key_heads": (("chunks", "chunk_key_heads"),),
-    "linear_value_heads": (("linear_key_heads", "value_group"), ("chunks", "chunk_value_heads")),
-    "inner": (("chunks", "chunk_inner"),),
-    "groups": (("chunks", "chunk_groups"),),
-    "state_heads": (("chunks", "chunk_state_heads"),),
+    word: tuple(tuple(split.split()) for split in splits) for word, splits in VOCABULARY["composed"].items()
 }
 """{axis: the axes that it can be split into, slowest first}"""
-MEANINGS: Mapping[str, str] = {
-    "heads": "attention heads",
-    "kv_heads": "heads of keys and values; as many as heads without grouped queries",
-    "group": "query heads for each KV head: heads / kv_heads",
-    "head_dim": "elements of a head of queries and keys",
-    "value_dim": "elements of a head of values, where they are not head_dim",
-    "rotary": "the first elements of a head that RoPE rotates, where they are not all",
-    "rest": "the elements of a head that RoPE leaves alone",
-    "two": "the two elements of a pair that RoPE rotates",
-    "half": "pairs that RoPE rotates in a head: rotary / 2",
-    "chunks": "pieces of a tensor that were made for separate devices",
-    "chunk_heads": "heads in a chunk",
-    "chunk_kv_heads": "KV heads in a chunk",
-    "experts": "experts of a layer",
-    "ffn": "width of an MLP or an expert",
-    "in": "inputs of a projection",
-    "out": "outputs of a projection",
-    "rows": "rows of equal parts",
-    "chunk_ffn": "the width of an MLP in a chunk",
-    "linear_key_heads": "heads of keys of linear attention",
-    "linear_key_dim": "elements of a head of keys of linear attention",
-    "linear_value_heads": "heads of values of linear attention",
-    "linear_value_dim": "elements of a head of values of linear attention",
-    "taps": "the width of a convolution",
-    "channels": "channels of a convolution",
-    "q_rank": "the rank of queries (MLA)",
-    "kv_rank": "the rank of keys and values (MLA)",
-    "nope": "elements of a head without RoPE (MLA)",
-    "rope": "elements of a head with RoPE (MLA)",
-    "kv_joint": "the rank of keys and values, and the key that all heads rotate: kv_rank + rope (MLA)",
-    "width": "outputs of a modulation",
-    "inner": "the inner width of a state space layer",
-    "state": "the states of a state space layer",
-    "groups": "groups of B and C of a state space layer",
-    "state_heads": "heads of a state space layer",
-    "dt_rank": "the rank of the time steps of a Mamba layer",
-}
-"""{word: what it counts}, for documents and errors."""
-
-
 CHECK = "check the facts in config.json or --spec"
 
 
@@ -138,20 +98,15 @@ def _rest(sizes: Sizes) -> int:
     return rest
 
 
+def _quotient(whole: str, by: str) -> Callable[[Sizes], int]:
+    return lambda sizes: _divided(sizes, whole, by)
+
+
 _DERIVED: Mapping[str, Callable[[Sizes], int]] = {
+    **{word: _quotient(whole, by) for whole, splits in COMPOSED.items() for by, word in splits},
     "two": lambda sizes: 2,
     "value_dim": lambda sizes: sizes.of("head_dim"),
     "half": _half,
     "rest": _rest,
-    "group": lambda sizes: _divided(sizes, "heads", "kv_heads"),
-    "chunk_heads": lambda sizes: _divided(sizes, "heads", "chunks"),
-    "chunk_kv_heads": lambda sizes: _divided(sizes, "kv_heads", "chunks"),
-    "chunk_ffn": lambda sizes: _divided(sizes, "ffn", "chunks"),
     "kv_joint": lambda sizes: sizes.of("kv_rank") + sizes.of("rope"),
-    "chunk_inner": lambda sizes: _divided(sizes, "inner", "chunks"),
-    "chunk_groups": lambda sizes: _divided(sizes, "groups", "chunks"),
-    "chunk_state_heads": lambda sizes: _divided(sizes, "state_heads", "chunks"),
-    "chunk_key_heads": lambda sizes: _divided(sizes, "linear_key_heads", "chunks"),
-    "chunk_value_heads": lambda sizes: _divided(sizes, "linear_value_heads", "chunks"),
-    "value_group": lambda sizes: _divided(sizes, "linear_value_heads", "linear_key_heads"),
 }

@@ -9,13 +9,16 @@ cross attention and adapters are not.  A test runs the rules over every class of
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.grouping import grouped
 from paramtool.model.view import Shape, Shapes
+from paramtool.package_data import package_data
 from paramtool.parts.config_facts import SIDES, config_of, from_config, is_known, tower_of
 from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.pieces import Stored
@@ -80,15 +83,18 @@ STACKS: Mapping[str, tuple[str, str]] = {
     "down_proj": ("hidden", "ffn"), "w2_weight": ("hidden", "ffn"), "output_linear": ("hidden", "ffn"),
 }  # fmt: skip
 """{stack of experts: the meanings of its last two axes, in this order or the other}"""
-OTHERWISE = {
-    "cosmos3_omni", "deimv2", "dots3_note_audio_encoder", "efficientloftr", "fun_asr_nano_encoder",
-    "glm4v_moe_vision", "glm4v_vision", "kimi_k25_vision", "kyutai_speech_to_text", "lfm2", "mobilebert",
-    "moonshine", "moshi", "muse_spark_text", "perceiver", "sam2_hiera_det_model", "sapiens2", "swin",
-    "vibevoice_acoustic_tokenizer", "vibevoice_acoustic_tokenizer_decoder", "vibevoice_acoustic_tokenizer_encoder",
-    "videomae", "vit_mae", "vjepa2",
-}  # fmt: skip
+
+
+@cache
+def exceptions() -> Mapping[str, Any]:
+    """Model types of which something that is usual is not true, under the name of it: `exceptions.json`."""
+    found: Mapping[str, Any] = json.loads(package_data("parts", "exceptions.json"))
+    return found
+
+
+OTHERWISE = frozenset(exceptions()["other_widths"].split())
 """Model types with other widths than these, or with other tensors under these names."""
-CONV1D = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp_decoder"}
+CONV1D = exceptions()["conv1d"].split()
 """Model types whose weights are [inputs, outputs] (`Conv1D`, transformers 5.23 pytorch_utils.py 97)."""
 
 
@@ -276,14 +282,11 @@ EMBEDDINGS = re.compile(
     r"(?:.*\.)?(embed_tokens|word_embeddings|wte|embed_in|tok_embeddings|tokens_embed|shared|lm_head|embed_out)\.weight"
 )
 """Names that mean a row for each token in every model type that has them, but for these."""
-OTHER_ROWS = (
-    "csm", "csm_depth_decoder_model", "esm", "imagegpt", "kyutai_speech_to_text", "mllama_text_model", "molmo2",
-    "molmo2_text", "moshi",
-)  # fmt: skip
+OTHER_ROWS = exceptions()["other_rows"].split()
 """Model types with other numbers of rows (transformers 5.23: codebooks; mllama 8 more; molmo2 additional_vocab_size;
 imagegpt a head without the first token; esm a head of residues)."""
 
-UNPADDED = ("inkling2_text", "inkling2_loop_text")
+UNPADDED = exceptions()["unpadded"].split()
 """Model types whose head lacks the padded rows, which their embedding has (transformers 5.24,
 inkling2/modeling_inkling2.py 1458)."""
 

@@ -10,33 +10,19 @@ from collections.abc import Mapping
 
 from paramtool.package_data import package_data
 
+_TABLE = json.loads(package_data("parts", "layouts.json"))
 APART: Mapping[str, tuple[tuple[str, ...], ...]] = {
     group["kind"]: (tuple(group["parts"].values()), *map(tuple, group["others"]))
-    for group in json.loads(package_data("parts", "layouts.json"))["groups"]
+    for group in _TABLE["groups"]
     if group["kind"] in ("qkv", "gate-up", "experts")
 }
 """{kind of a group: the names of its parts, in each way that files have them}"""
-ALWAYS, IN_FAMILIES, WHERE_SAID = range(3)
-"""Whether a tensor of a name is fused: in every model, in some model types, or where `--layout` says so.
+_FUSED: list[tuple[str, str, str]] = _TABLE["fused"]
+"""(kind of a group, when, what files call the tensor that holds it); docs/layouts.md says who.
 
+A tensor of a name is fused `always`, in every model; `in families`, some model types; or `where said` by `--layout`.
 Other models have other things under the names of the last two.
 """
-_FUSED: tuple[tuple[str, int, str], ...] = (
-    ("qkv", ALWAYS, "qkv_proj query_key_value c_attn Wqkv qkv W_pack wqkv att_proj linear_qkv attn_qkv qkv_linear QKV"),
-    ("qkv", IN_FAMILIES, "in_proj"),
-    ("kv", IN_FAMILIES, "kv_proj to_kv"),
-    ("kv", WHERE_SAID, "c_attn linear_kv kv"),
-    ("qk", WHERE_SAID, "qk_proj"),
-    ("q-gate", WHERE_SAID, "q_proj"),
-    ("qkv-gate", WHERE_SAID, "linear_qkv qkv_proj"),
-    ("qkv-scalar-gate", WHERE_SAID, "linear_qkv qkv_proj"),
-    ("gate-up", ALWAYS, "gate_up_proj up_gate_proj w13 gate_up"),
-    ("gate-up", IN_FAMILIES, "ff_proj dense_h_to_4h input_linear weights_in Wi"),
-    ("gate-up", WHERE_SAID, "linear_fc1"),
-    ("convs", WHERE_SAID, "conv1d"),
-    ("latent-heads", WHERE_SAID, "kv_b_proj attn_kv_b"),
-)
-"""(kind of a group, when, what files call the tensor that holds it); docs/layouts.md says who."""
 FUSED_NAMES: Mapping[str, tuple[str, ...]] = {
     kind: tuple(name for own, _, names in _FUSED if own == kind for name in names.split()) for kind, _, _ in _FUSED
 }
@@ -45,13 +31,13 @@ TORCH_MHA = "in_proj_weight"
 """The tensor of torch.nn.MultiheadAttention (torch/nn/modules/activation.py): queries, then keys, then values."""
 
 
-def _kinds(when: int) -> dict[str, str]:
+def _kinds(when: str) -> dict[str, str]:
     return {name: kind for kind, own, names in _FUSED if own == when for name in names.split()}
 
 
-FUSED: Mapping[str, str] = {**_kinds(ALWAYS), TORCH_MHA: "qkv"}
+FUSED: Mapping[str, str] = {**_kinds("always"), TORCH_MHA: "qkv"}
 """{name of a fused tensor: the kind of its group}"""
-OF_FAMILIES: Mapping[str, str] = _kinds(IN_FAMILIES)
+OF_FAMILIES: Mapping[str, str] = _kinds("in families")
 """The same for names that are fused tensors in some families only."""
 CROSS = "crossattention"
 """What a module of GPT-2 is called that takes queries from elsewhere (transformers 5.23.0 gpt2 95-106, 233)."""

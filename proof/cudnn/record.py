@@ -1,4 +1,4 @@
-"""All verdicts on a layout as one document: `paramtool.layout-record/1` (docs/schema/layout-record-1.json).
+"""All verdicts on a layout as one document: `paramtool.layout-record/2` (docs/schema/layout-record-2.json).
 
 A verdict is one letter, so that a record of the whole grid stays small: a string for each network, with one letter for
 each combination of options in question.
@@ -11,6 +11,7 @@ from dataclasses import asdict, field
 from datetime import date
 from typing import Any
 
+from paramtool.grouping import grouped
 from paramtool.layouts.evidence import MACHINE, SCHEMA, VERDICTS, table_digest
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.spec import Spec
@@ -69,7 +70,7 @@ class QuestionVerdicts:
             "columns": {axis: list(values) for axis, values in self.columns.items()},
             "counts": dict(self.counts),
             "unsupported": dict(sorted(self.unsupported.items())),
-            "networks": dict(self.letters),
+            "networks": grouped((letters, name) for name, letters in self.letters.items()),
             **self.more,
         }
 

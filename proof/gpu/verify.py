@@ -32,7 +32,7 @@ def verify_layout(
     progress: Progress = silent,
     keep: Callable[[dict[str, Any]], None] = lambda document: None,
 ) -> dict[str, Any]:
-    """Prove a layout on the first CUDA GPU; the record (docs/schema/layout-record-1.json) includes the findings.
+    """Prove a layout on the first CUDA GPU; the record (docs/schema/layout-record-2.json) includes the findings.
 
     Asks the cuDNN that torch loaded about every network of the grid, reads where `flatten_parameters` puts the weights,
     and compares runs of buffers that `paramtool fuse` made with the CPU in float64, with TF32 off.  `quick` uses a

@@ -23,7 +23,7 @@ from tests.hostile.makers_torch import HOOKS, call_of, mapping, name, row, state
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-VERSIONS = {"inspect": 4, "dedup": 2, "export": 2, "layouts": 2, "verify": 2, "guess": 2}
+VERSIONS = {"inspect": 4, "dedup": 2, "export": 2, "layouts": 2, "layout-record": 2, "verify": 2, "guess": 2}
 """Of documents that have changed since their first version."""
 
 

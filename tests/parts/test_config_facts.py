@@ -8,7 +8,7 @@ import pytest
 
 from paramtool.errors import LayoutError
 from paramtool.parts.config_facts import ROWS, SIDES, TOWERS, from_config, tower_of
-from paramtool.parts.facts import WORDS
+from paramtool.parts.sizes import MEANINGS
 
 CLIP = {"model_type": "clip_vision_model", "hidden_size": 1024, "num_attention_heads": 16}
 LLAVA = {"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064}, "vision_config": CLIP}
@@ -152,6 +152,6 @@ def test_towers(name: str, config: dict[str, Any], tower: str | None) -> None:
 
 
 def test_rows_have_words_and_types_that_exist() -> None:
-    assert {one.split("=", 1)[0] for row in ROWS.values() for one in row.split()} <= set(WORDS)
+    assert {one.split("=", 1)[0] for row in ROWS.values() for one in row.split()} <= set(MEANINGS)
     assert all(key.split("/")[1] in SIDES for key in ROWS if "/" in key)
     assert len(ROWS) > 400 and len(TOWERS) > 150

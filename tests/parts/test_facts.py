@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError, UsageError
 from paramtool.parts import facts as module
-from paramtool.parts.facts import KINDS, NONE, SYNONYMS, WORDS, Facts, facts, from_spec, merged
+from paramtool.parts.facts import KINDS, NONE, SYNONYMS, Facts, facts, from_spec, merged
 from paramtool.parts.layout import all_part_layouts
+from paramtool.parts.sizes import MEANINGS
 
 
 @st.composite
@@ -124,8 +125,8 @@ def test_wrong_specs(text: str, says: str) -> None:
 
 def test_words_of_configs_are_synonyms() -> None:
     """A person may write the words of a config; each means a fact that exists."""
-    assert set(SYNONYMS.values()) <= set(WORDS)
-    assert not set(SYNONYMS) & set(WORDS)
+    assert set(SYNONYMS.values()) <= set(MEANINGS)
+    assert not set(SYNONYMS) & set(MEANINGS)
     assert from_spec("qkv num_attention_heads=32 num_key_value_heads=8")[1].sizes == {
         "heads": 32,
         "kv_heads": 8,
@@ -136,7 +137,7 @@ def test_words_of_configs_are_synonyms() -> None:
 
 def test_each_kind_has_the_words_of_its_layouts() -> None:
     """What a layout needs can be said; every kind of group can be named."""
-    assert {word for words in KINDS.values() for word in words} <= set(WORDS)
+    assert {word for words in KINDS.values() for word in words} <= set(MEANINGS)
     for layout in all_part_layouts():
         assert set(layout.facts()) <= {*KINDS[layout.group]}, layout.name
 

@@ -153,8 +153,8 @@ def test_a_record_of_a_library(tmp_path: Path) -> None:
     assert found["asked"]["counts"] == {"agrees": 384, "unsupported": 1920, "differs": 256}
     assert (found["flattened"], found["ran"], found["machine"]["cudnn"]) == (None, None, "9.10.2")
     assert found["machine"]["device"] == "" and found["grid"] == "quick"
-    assert found["asked"]["networks"]["lstm input=3 hidden=5"] == "duuu" * 16
-    assert found["asked"]["networks"]["gru input=3 hidden=5 reset=after"] == "auuu" * 16
+    assert "lstm input=3 hidden=5" in found["asked"]["networks"]["duuu" * 16]
+    assert "gru input=3 hidden=5 reset=after" in found["asked"]["networks"]["auuu" * 16]
     assert sum(found["asked"]["unsupported"].values()) == 1920
 
 

@@ -112,7 +112,7 @@ def test_a_letter_for_each_way() -> None:
         for verdict in ((), Unsupported("never"), different()):
             made.judge(Case(spec, mode, "float16", "persist_static"), verdict)
     found = made.as_json()
-    assert found["networks"] == {"lstm input=3 hidden=5": "audaud"}
+    assert found["networks"] == {"audaud": ["lstm input=3 hidden=5"]}
     assert found["counts"] == {"agrees": 2, "unsupported": 2, "differs": 2}
     assert found["unsupported"] == {"never (float16, persist_static)": 2}
 
@@ -148,12 +148,10 @@ def test_many_findings() -> None:
 def test_a_document() -> None:
     """Everything that a record has to say, also where it is nothing."""
     found = document(ALONE, quick=True)
-    assert (found["schema"], found["layout"], found["grid"]) == ("paramtool.layout-record/1", "cudnn", "quick")
+    assert (found["schema"], found["layout"], found["grid"]) == ("paramtool.layout-record/2", "cudnn", "quick")
     assert found["table"] == table_digest(CUDNN) and found["verdicts"].keys() == set("aud")
     assert found["machine"]["cudnn"] == "9.28.0" and found["machine"]["driver"] == ""
-    assert found["flattened"] is found["ran"] is None and found["asked"]["networks"] == {
-        str(one): "a" * 8 for one in KINDS
-    }
+    assert found["flattened"] is found["ran"] is None and found["asked"]["networks"] == {"a" * 8: [*map(str, KINDS)]}
 
 
 # --- what counts as a proof ------------------------------------------------------------------------------------------
@@ -166,10 +164,10 @@ def test_no_record(text: str | bytes) -> None:
         evidence_module.parse("r.json", text)
 
 
-@pytest.mark.parametrize("schema", ["paramtool.layout-record/2", "paramtool.relayout/1", None, 1])
+@pytest.mark.parametrize("schema", ["paramtool.layout-record/1", "paramtool.relayout/1", None, 1])
 def test_a_document_of_another_schema(schema: object) -> None:
     """What was found and what was expected."""
-    with pytest.raises(FormatError, match=f"schema is {schema!r}, expected 'paramtool.layout-record/1'"):
+    with pytest.raises(FormatError, match=f"schema is {schema!r}, expected 'paramtool.layout-record/2'"):
         parsed({**document(), "schema": schema})
 
 
@@ -241,8 +239,8 @@ def test_counted_findings_count() -> None:
     """A number without its findings is enough, and a letter that differs without a finding as well."""
     assert not parsed({**document(), "findings_count": 1}).agrees
     found = document()
-    name, letters = next(iter(found["ran"]["networks"].items()))
-    found["ran"]["networks"][name] = "d" + letters[1:]
+    letters, names = next(iter(found["ran"]["networks"].items()))
+    found["ran"]["networks"]["d" + letters[1:]] = [names.pop()]
     with pytest.raises(FormatError, match=r"ran\.counts do not match the letters of ran\.networks"):
         parsed(found)
     found["ran"]["counts"] |= {"agrees": found["ran"]["counts"]["agrees"] - 1, "differs": 1}
@@ -360,7 +358,7 @@ def test_stale_records_are_silent(folder: Callable[..., None]) -> None:
 
 def test_a_broken_record_stops_nothing(folder: Callable[..., None], tmp_path: Path) -> None:
     """It is named with its folder where layouts are listed; every other record speaks as before."""
-    folder({"schema": "paramtool.layout-record/1"}, "broken.json")
+    folder({"schema": "paramtool.layout-record/2"}, "broken.json")
     folder({}, ".hidden.json")
     folder(document(), "good.json")
     (tmp_path / "records" / "folder.json").mkdir()
@@ -377,7 +375,7 @@ def test_a_broken_record_stops_nothing(folder: Callable[..., None], tmp_path: Pa
 @pytest.mark.parametrize("path, value", [
     (("machine", "device"), "a\x1b[31mGPU"), (("machine", "device"), "two\nlines"), (("machine", "cudnn"), ""),
     (("machine", "cudnn"), "nine"), (("table",), "abc"), (("date",), "yesterday"), (("grid",), "foo"),
-    (("asked", "networks", "lstm input=3 hidden=5"), "zzzzzzzz"), (("asked", "counts", "agrees"), 17920),
+    (("asked", "networks", "zzzzzzzz"), ["lstm input=3 hidden=5"]), (("asked", "counts", "agrees"), 17920),
     (("asked", "counts", "agrees"), float("nan")), (("ran", "errors"), None), (("asked", "columns"), {}),
     (("asked", "columns", "dtype"), "float32"), (("findings_count",), True), (("asked", "unsupported"), {"x": -1}),
 ])  # fmt: skip

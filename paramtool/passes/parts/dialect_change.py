@@ -23,6 +23,7 @@ from paramtool.parts.config_facts import SIDES, KnownModel, config_of, is_known,
 from paramtool.parts.config_types import LAYERS, OF_SIDE
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Digits, Stored, part_shapes, whole
+from paramtool.parts.widths import exceptions
 from paramtool.passes.parts import consistency, following
 from paramtool.passes.parts import order as first_order
 from paramtool.passes.parts.fuse import Joint
@@ -220,9 +221,9 @@ def _told(names: Sequence[str], differing: Sequence[str], shapes: Shapes, model:
 
 STACK = re.compile(r"((?:[A-Za-z_]\w*\.)*(?:layers|layer|h|blocks|block))\.([0-9]{1,9})\.(.*)")
 """The layers of a model, the number of one, and what is in it."""
-ONE_LESS = ("mask2former",)
+ONE_LESS = exceptions()["one_less"].split()
 """Model types whose layers are one less than a key says (transformers 5.23 modeling_mask2former.py)."""
-BLOCKS = ("dory",)
+BLOCKS = exceptions()["blocks"].split()
 """Model types whose config counts attention and MLP apart: two of its layers are one of the model in memory
 (transformers 5.24, dory/configuration_dory.py, `to_dict`)."""
 STAGES = "depths"
@@ -235,27 +236,7 @@ PREDICTS = frozenset(["eh_proj", "enorm", "hnorm", "shared_head"])
 SHOWN = 4
 MOST = 1 << 16
 """A config that says more layers is not believed."""
-DIFFERING: Mapping[str, tuple[str, ...]] = {
-    "relative_attention_bias": ("t5", "mt5", "longt5", "pop2piano", "udop", "switch_transformers",
-                                "pix2struct", "pix2struct_text_model"),
-    "rel_attn_embed": ("wavlm",),
-    "attn_norm": ("modernbert", "modernbert-decoder"),
-    "crossattention": ("blip_2_qformer", "instructblip_qformer", "instructblipvideo_qformer"),
-    "dense_bias": ("gpt_neox_japanese",),
-    "attention_input": ("inkling2_text", "inkling2_loop_text"),
-    "final_layernorm": ("fun_asr_nano_encoder",),
-    "router_states_scale": ("zaya",),
-    "indexer": ("dots3_note_text", "glm_moe_dsa", "deepseek_v32", "deepseek_v4", "hy_v4"),
-    "adapter": ("evolla",),
-    "experts": ("dots3_note_vision_encoder",),
-    "proj": ("sam2_hiera_det_model",),
-    "pre_ln": ("rwkv",),
-    "msa_pair_weighted_averaging": ("esmfold2",),
-    "msa_transition": ("esmfold2",),
-    "downsample": ("swin", "swinv2", "donut-swin", "maskformer-swin", "clap_audio_model"),
-    "blocks": ("swin", "swinv2", "donut-swin", "maskformer-swin", "clap_audio_model", "pvt_v2"),
-    "layer": ("mobilevit", "mobilevitv2"),
-}  # fmt: skip
+DIFFERING: Mapping[str, Sequence[str]] = {word: types.split() for word, types in exceptions()["differing"].items()}
 """{a word in names: the model types of which only some layers have it}"""
 
 
