@@ -309,11 +309,11 @@ LISTED = "--verbose and --format json list them"
 
 
 def _checked_rows(found: Checked) -> _render.Rows:
-    """What was used, the findings of each file, what the rules assume, the counts, and what comes next."""
+    """Findings of the run, what was used, the findings of each file, assumptions, counts, and what comes next."""
+    yield from _findings(found.general)
     used = [("lock", found.lock), ("configuration", found.config)]
     if texts := [f"{word} {path}" for word, path in used if path]:
         yield ("checked by", ", ".join(texts))
-    yield from _findings(found.general)
     for file in found.files:
         yield from _findings(file.findings)
         yield from (("note", f"{file.path}: {text}") for text in file.notes)

@@ -30,6 +30,7 @@ FILES = {
     "safetensors": "hostile/test_hostile_safetensors.py", "paths": "laws/test_paths.py",
     "kept": "cli/test_inputs_kept.py", "workflow": "cli/test_workflow_commands.py",
     "reports": "cli/test_check_forms.py", "inflating": "commands/test_inflating.py",
+    "locks": "lockfile/test_lock_text.py",
     "passes": "laws/test_one_pass.py",
 }  # fmt: skip
 PAGE = """
@@ -90,6 +91,7 @@ Names of | outputs:test_names_of_other_outputs_and_of_other_programs_stay output
 Inputs are given to h5py | security:test_a_call_that_no_tensor_needs
 **Secrets in a file.** | [what is not promised]
 `inspect` and the alias record | [what is not promised]
+A lock has digests | locks:test_no_string_of_a_checkpoint_is_in_a_lock
 **Denial of service | [what is not promised]
 If a file breaks | [how to report]
 Anything else is | [how to report]
