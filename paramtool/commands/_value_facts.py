@@ -13,12 +13,14 @@ Other entries, such as a title or the configuration of a model of Keras, are met
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from paramtool.commands import adapter_config
 from paramtool.commands.rearrangement import config_beside
 from paramtool.formats import hf_config
+from paramtool.formats.hdf5.keras_config import KerasConfig
 from paramtool.formats.table import holds
 from paramtool.model import quantised
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound
@@ -36,6 +38,8 @@ RUNTIME |= {"lora_dropout", "module_dropout", "rank_dropout", "megatron_config",
 """Settings that change how a program calculates with weights, and not the weights: those that loading may replace
 (`get_loading_attributes` in transformers/utils/quantization_config.py), of bitsandbytes, kernels and calibrations; and
 of adapters, what they were trained with, or for, and a size that their shapes show."""
+EPSILON = re.compile(r"(^|[._])(eps|epsilon)$")
+"""How settings end that norms add to variances."""
 NOT_SAID = {"null", "false", "{}", "[]"}
 """Settings of an adapter as they are where its config, of an earlier PEFT, does not have them."""
 HEADER = " (header)"
@@ -136,6 +140,14 @@ def of_adapter(checkpoint: Checkpoint, is_renamed: bool = False) -> dict[str, Fa
     return {at: Fact(one, one) for at, one in _leaves(found, "") if one not in NOT_SAID}
 
 
+def of_norms(checkpoint: Checkpoint) -> dict[str, Fact]:
+    """What the config of a model adds to variances, of Keras in the order of its layers."""
+    layers = KerasConfig.of(checkpoint.metadata).by_path().values()
+    added = [one.config["epsilon"] for one in layers if "epsilon" in one.config]
+    found = {at: one for at, one in _leaves(config_beside(checkpoint.path, hf_config.NAME), "") if EPSILON.search(at)}
+    return _settings(found | ({"epsilon": json.dumps(added)} if added else {}))
+
+
 def _settings(said: Mapping[str, str]) -> dict[str, Fact]:
     """What settings say of how codes are read."""
     return {at or "it": Fact(one, one) for at, one in said.items() if not {*at.split(".")} & RUNTIME}
@@ -155,13 +167,26 @@ def of_codes(a: Checkpoint, b: Checkpoint, sides: tuple[str, str] = ("A", "B")) 
     return f"{SAME_BYTES}: {hf_config.NAME}" if (old or new) and all(codes) else "", codes
 
 
+def of_adapters(a: Checkpoint, b: Checkpoint, is_renamed: bool, sides: tuple[str, str] = ("A", "B")) -> str:
+    """How the configs beside two adapters scale and add their factors differently, in words."""
+    old, new = of_adapter(a, is_renamed), of_adapter(b, is_renamed)
+    how = differences(old, new, sides) if old and new else f"is beside {sides[not old]} alone" if old or new else ""
+    return (
+        how and f"{adapter_config.NAME}: {how}; the factors are the same, and what they add to the weights may not be"
+    )
+
+
 def of_file(checkpoint: Checkpoint) -> dict[str, Facts]:
     """{a label of what an entry of the header says, or config.json: its facts}"""
     found: dict[str, Facts] = {f"{key}{HEADER}": said for key, said in of_header(checkpoint).items()}
     found |= {f"{at} (objects)": said for at, said in of_objects(checkpoint).items()}
-    for name, facts in ((hf_config.NAME, of_config(checkpoint)), (adapter_config.NAME, of_adapter(checkpoint))):
-        found |= {name: facts} if facts else {}
-    return found
+    return found | of_folder(checkpoint)
+
+
+def of_folder(checkpoint: Checkpoint) -> dict[str, Facts]:
+    """{a config beside it: its facts}"""
+    found = {hf_config.NAME: of_config(checkpoint), adapter_config.NAME: of_adapter(checkpoint)}
+    return {name: facts for name, facts in found.items() if facts}
 
 
 def _dots(name: str) -> Iterator[int]:

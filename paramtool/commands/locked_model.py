@@ -17,6 +17,8 @@ from paramtool.commands.sections import training_state
 from paramtool.engine.read.digests import Signed
 from paramtool.engine.read.one_pass import Hashes, HashPlan
 from paramtool.errors import plural
+from paramtool.formats.object_tree import is_flat
+from paramtool.formats.table import holds
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.lockfile import digests
@@ -24,7 +26,10 @@ from paramtool.lockfile.lock import (
     COMPOUND,
     CONFIG,
     DECLARED,
+    EPSILONS,
     FACTS,
+    NESTING,
+    NESTING_DCP,
     NO_DATA,
     STORAGE,
     UNREAD,
@@ -42,7 +47,7 @@ from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, pending
 from paramtool.model.objects import EMPTY
 from paramtool.model.view import View
-from paramtool.passes import module_versions, objects_text
+from paramtool.passes import module_versions, nesting, objects_text
 from paramtool.passes.lock import places
 
 
@@ -195,6 +200,12 @@ def _objects(checkpoint: Checkpoint) -> Iterator[LockedObject]:
     if (versions := module_versions.by_module(checkpoint.objects)).items:
         text = objects_text.canonical(versions)
         yield LockedObject(VERSIONS, digests.blake3_of(text), f"versions of {plural(len(versions.items), 'module')}")
+    if (is_torch := checkpoint.format.startswith("torch")) or not is_flat(checkpoint.objects, (*checkpoint.entries,)):
+        key = NESTING_DCP if checkpoint.format == "dcp" else NESTING
+        if is_torch or key == NESTING_DCP or holds(checkpoint.format).record:
+            yield LockedObject(key, digests.blake3_of(nesting.text(checkpoint.objects)), "places of tensors")
+    if said := _value_facts.of_norms(checkpoint):
+        yield LockedObject(EPSILONS, digests.blake3_of(_value_facts.text(said)), "epsilons of norms")
 
 
 def _dialect(checkpoint: Checkpoint) -> str:

@@ -41,7 +41,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Compound
 from paramtool.model.config import reading
-from paramtool.model.diff import LED_BACK, REMOVED, RENAMED, SAME, SAME_BYTES
+from paramtool.model.diff import LED_BACK, REMOVED, RENAMED, SAME
 from paramtool.model.display import Displayed
 from paramtool.passes.module_versions import ATTRIBUTE, other_versions
 
@@ -327,8 +327,10 @@ def _compared(
     differences += _fact_differences(found, expected, not asked.subset)
     how, codes = _value_facts.of_codes(found, expected, SIDES)
     if how and (names := codes[0] & codes[1]):  # a config.json is beside a file, and not in it
-        is_beside = how.startswith(SAME_BYTES) and not (is_folder(output) and is_folder(against))
-        (warnings if is_beside else differences).append(f"{some(names)}: {how}")
+        differences.append(f"{some(names)}: {how}")
+    is_renamed = output_whole.entries.keys() != source.entries.keys()
+    if how := _value_facts.of_adapters(output_whole, source, is_renamed, SIDES):
+        differences.append(how)
     if not asked.all:  # else they are compared with all objects
         others = other_versions(expected.objects, found.objects, ((name, name) for name in expected.entries))
         differences += (f"module {name!r}: has another version in {ATTRIBUTE!r} than in the source" for name in others)

@@ -35,6 +35,14 @@ FACTS = "facts"
 """In place of an element type: what a subclass of tensors was saved with, or a header's entry that names tensors."""
 VERSIONS = "_metadata (attributes)"
 """The key of the versions of modules among the objects, which not every file of the same weights has."""
+NESTING = "(nesting)"
+"""The key of the places of tensors in dicts and lists, where the file has more of them than names."""
+NESTING_DCP = "(nesting, keys as text)"
+"""The same of DCP, which turns numbers into text."""
+EPSILONS = "(epsilons)"
+"""The key of what a config adds to the variances of norms."""
+APART = (VERSIONS, NESTING, NESTING_DCP, EPSILONS)
+"""Keys that not every file of the same weights has: compared where both have them."""
 STORAGE, DECLARED, CONFIG, UNTIED = TIES = ("storage", "declared", "config", "untied-by-config")
 """Why names share memory: one storage, an alias record, or a config.json; and that a config.json says they do not."""
 MEMORY = (STORAGE, DECLARED)

@@ -6,6 +6,7 @@ name, and a program that reads one of them fails on the other.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 from itertools import zip_longest
 from typing import NamedTuple
@@ -68,6 +69,14 @@ def nesting_differences(found: Node, expected: Node, said: Collection[str] = ())
         name = nested[0]
         more = f" (and {plural(len(nested) - 1, 'more tensor')})" if len(nested) > 1 else ""
         yield f"object {name!r}: is {_under(mine[name])}; the source has it {_under(theirs[name])}{more}"
+
+
+def text(tree: Node) -> str:
+    """One line for the places of all tensors; the same for equal ones alone."""
+    steps = (
+        (name, [(one.container, type(one.key).__name__, word(one.key)) for one in path]) for name, path in _paths(tree)
+    )
+    return json.dumps(sorted(steps))
 
 
 def _other_container(place: str, one: str, two: str) -> str:

@@ -196,7 +196,7 @@ def test_a_renamed_model(tmp_path: Path) -> None:
 
 
 def test_objects(tmp_path: Path) -> None:
-    """A training checkpoint: what is no tensor is a line; what holds only tensors is none."""
+    """A training checkpoint: what is no tensor is a line; of what holds only tensors one line has the places."""
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     made = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, "args": {"b": 1, "a": 2}}
@@ -205,7 +205,7 @@ def test_objects(tmp_path: Path) -> None:
     torch.save(made | {"epoch": 4}, tmp_path / "c.pt")
     paramtool.dedup(tmp_path / "a.pt", tmp_path / "d.safetensors")
     a, b, c, d = (locked(tmp_path / name) for name in ("a.pt", "b.pt", "c.pt", "d.safetensors"))
-    assert sorted(a.objects) == ["_metadata (attributes)", "args", "epoch", "optimizer"]
+    assert sorted(a.objects) == ["(nesting)", "_metadata (attributes)", "args", "epoch", "optimizer"]
     assert a.objects["epoch"].words == "3"
     assert a.objects == b.objects == d.objects
     assert a.content == b.content == c.content == d.content

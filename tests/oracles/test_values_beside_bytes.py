@@ -420,6 +420,109 @@ def test_a_config_beside_one_of_the_two(tmp_path: Path) -> None:
             (b / "config.json").unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize("kind", ["gptq", "awq", "compressed-tensors"])
+def test_an_output_without_the_config_of_its_codes_is_not_proved(kind: str, tmp_path: Path) -> None:
+    """One file has no room for it: `verify` and `diff` answer alike, and a folder keeps it."""
+    a = folder(tmp_path / "a", {"quantization_config": configs()[kind]})
+    for output, is_whole in ((tmp_path / "one" / "m.safetensors", False), (tmp_path / "f", True)):
+        output.parent.mkdir(exist_ok=True)
+        report = paramtool.dedup(a, output)
+        assert any("how its values are read" in line for line in report.warnings) is not is_whole
+        found = [diff(a, output).is_same, diff(output, a).is_same, not verify(output, a).differences]
+        assert found == [is_whole] * 3, (output, found)
+
+
+@pytest.mark.parametrize("kind", ["LoraConfig", "IA3Config", "LoHaConfig"])
+def test_an_adapter_whose_config_is_beside_one_of_the_two(kind: str, tmp_path: Path) -> None:
+    """What the factors add to the weights is undecided, as for codes without their config."""
+    peft = pytest.importorskip("peft")
+    modules = {"target_modules": ["0"], **({"feedforward_modules": []} if kind == "IA3Config" else {})}
+    made = peft.get_peft_model(torch.nn.Sequential(torch.nn.Linear(8, 8)), getattr(peft, kind)(**modules))
+    made.save_pretrained(tmp_path / "a")
+    for output in (tmp_path / "b" / "adapter_model.safetensors", tmp_path / "one.safetensors"):
+        output.parent.mkdir(exist_ok=True)
+        output.write_bytes((tmp_path / "a" / "adapter_model.safetensors").read_bytes())
+        assert not any(judged(tmp_path / "a", output)) and not any(judged(output, tmp_path / "a"))
+        assert diff(tmp_path / "a", output).verdict == "same bytes, undecided values"
+    (tmp_path / "c").mkdir()
+    report = paramtool.dedup(tmp_path / "a", tmp_path / "c" / "m.safetensors")
+    assert any("adapter_config.json" in line for line in report.warnings)
+    assert verify(tmp_path / "c" / "m.safetensors", tmp_path / "a").differences
+
+
+NESTED: dict[str, tuple[dict[Any, Any], dict[Any, Any]]] = {  # of the same flat names
+    "one key less": ({"a": {"b": {"c": W}}}, {"a": {"b.c": W}}),
+    "a key parted elsewhere": ({"a.b": {"c": W}}, {"a": {"b.c": W}}),
+    "a list": ({"a": {"b": [W, W[0]]}}, {"a": {"b": {"0": W, "1": W[0]}}}),
+}
+
+
+@pytest.mark.parametrize("form", [".pt", "dcp", ".safetensors"])
+@pytest.mark.parametrize("how", NESTED)
+def test_tensors_of_one_name_in_other_places(how: str, form: str, tmp_path: Path) -> None:
+    """A lock sees what `diff` and `verify` do: the names are the same, and a program that reads them fails."""
+    import torch.distributed.checkpoint as dcp
+
+    a, b, again = paths = [tmp_path / f"{name}{form}" for name in ("a", "b", "again")]
+    for path, state in zip(paths, (*NESTED[how], NESTED[how][0]), strict=True):
+        if form == "dcp":
+            dcp.save(state, checkpoint_id=path, no_dist=True)
+            continue
+        torch.save(state, path.with_suffix(".pt"))
+        if form != ".pt":
+            paramtool.dedup(path.with_suffix(".pt"), path)
+    paramtool.lock([a], lock := tmp_path / "l.lock")
+    assert is_locked(again, lock) and not is_locked(b, lock)
+    assert diff(a, b).objects and verify(b, a).differences
+    assert is_locked(b, lock, content_only=True)
+
+
+KEYS: dict[str, tuple[dict[Any, Any], dict[Any, Any]]] = {
+    "another type": ({0: W, "x": W[0]}, {"0": W, "x": W[0]}),
+    "exchanged": ({0: W, "0": W[0]}, {"0": W, 0: W[0]}),
+    "an entry beside a tensor": ({"0": W, "x": 3}, {"0": W, 0: 1, "x": 3}),
+    "in a dict": ({"m": {1: W, "1": W[0]}}, {"m": {"1": W, 1: W[0]}}),
+}
+
+
+@pytest.mark.parametrize("how", KEYS)
+def test_a_number_as_key_beside_the_same_word(how: str, tmp_path: Path) -> None:
+    a, b = tmp_path / "a.pt", tmp_path / "b.pt"
+    for path, state in zip((a, b), KEYS[how], strict=True):
+        torch.save(state, path)
+    paramtool.lock([a], lock := tmp_path / "l.lock")
+    assert is_locked(a, lock) and not is_locked(b, lock)
+
+
+@pytest.mark.parametrize("key", ["rms_norm_eps", "layer_norm_epsilon", "text_config.layer_norm_eps"])
+def test_the_epsilon_of_a_config(key: str, tmp_path: Path) -> None:
+    """What is added to variances is in no tensor."""
+    lock = tmp_path / "l.lock"
+    for k, epsilon in enumerate((1e-6, 1e-5)):
+        said: Any = epsilon
+        for word in reversed(key.split(".")):
+            said = {word: said}
+        at = folder(tmp_path / str(k), said)
+        if k == 0:
+            paramtool.lock([at], lock)
+        assert is_locked(at, lock) is is_locked(at, lock, content_only=True) is (k == 0)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("kind", ["LayerNormalization", "BatchNormalization", "TimeDistributed"])
+def test_the_epsilon_of_a_norm_of_keras(kind: str, suffix: str, tmp_path: Path) -> None:
+    keras = pytest.importorskip("keras")
+    lock = tmp_path / "l.lock"
+    for k, epsilon in enumerate((1e-3, 1e-3, 1e-5)):
+        keras.backend.clear_session()
+        norm = getattr(keras.layers, "LayerNormalization" if kind == "TimeDistributed" else kind)(epsilon=epsilon)
+        norm = keras.layers.TimeDistributed(norm) if kind == "TimeDistributed" else norm
+        keras.Sequential([keras.Input((5, 4)), norm]).save(path := tmp_path / f"{k}{suffix}")
+        if k == 0:
+            paramtool.lock([path], lock)
+        assert is_locked(path, lock) is is_locked(path, lock, content_only=True) is (k < 2)
+
+
 def test_digests_without_a_config_are_what_they_were(tmp_path: Path) -> None:
     """A lock of codes without a config, or with one that says nothing of them, has no line more."""
     lock = tmp_path / "x.lock"

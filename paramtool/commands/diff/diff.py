@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import chain
 
 from paramtool.commands._differences import gradients_apart, object_differences
-from paramtool.commands._value_facts import differences, of_adapter
+from paramtool.commands._value_facts import of_adapters
 from paramtool.commands.config_ties import as_stored
 from paramtool.commands.diff import explained
 from paramtool.commands.diff.casts import casts, casts_by_name, casts_by_renames, reshaped
@@ -206,7 +206,7 @@ def diff(
     )
     renames = [(one.b[0], one.a[0]) for one in tensors if len(one.a) == 1 == len(one.b)]
     is_renamed = any(one.a != one.b for one in tensors)
-    adapters = of_adapter(first, is_renamed), of_adapter(second, is_renamed)
+    adapters = of_adapters(first, second, is_renamed)
     versions = other_versions(first.objects, second.objects, renames)
     first, second = work.as_made
     has_keys = _says_nesting(first, second) and _says_nesting(second, first)
@@ -223,7 +223,7 @@ def diff(
         (*tied.differences, *work.untied),
         tuple(_of_sides(text) for text in objects.differences if text not in metadata),
         tuple(map(_of_sides, metadata)),
-        tuple(doubts(tensors, work.otherwise, versions, differences(*adapters) if all(adapters) else "")),
+        tuple(doubts(tensors, work.otherwise, versions, adapters)),
         (
             *map(_of_sides, (*objects.notes, *gradients_apart(second, first))),
             *_noted(first, second),
@@ -302,7 +302,7 @@ def doubts(
     of other versions, `adapters` how the configs of both say other things of factors.
     """
     if adapters:
-        yield f"adapter_config.json: {adapters}; the factors are the same, and what they add to the weights may not be"
+        yield adapters
     layouts = _unlike_layouts(tensors, otherwise)
     for names, one, many, what in (
         (_moved_in_place(tensors), "tensor has its", "tensors have their",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paramtool.commands._differences import following
-from paramtool.commands._value_facts import of_config
+from paramtool.commands._value_facts import of_folder
 from paramtool.commands.output.destination import Destination
 from paramtool.commands.output.options import ObjectOptions
 from paramtool.commands.output.sidecar_checks import link_warnings
@@ -120,8 +120,9 @@ def stored_again(plan: Plan, why: str) -> Iterator[str]:
 
 def name_warnings(where: Destination, source: Checkpoint) -> Iterator[str]:
     """A name inside a folder that its loader does not look for, links that lead nowhere, codes without their config."""
-    if not where.is_folder and of_config(source) and not config_beside(where.path):
-        yield f"{where.path} does not hold how its codes are read, which config.json says; a folder as output does"
+    for name in of_folder(source) if not where.is_folder else ():
+        if not config_beside(where.path, name):
+            yield f"{where.path} does not hold how its values are read, which {name} says; a folder as output does"
     yield from link_warnings(where.sidecars)
     yield from where.notes
     if where.is_folder and where.name.stem.endswith("_model_states"):  # deepspeed/runtime/engine.py, _get_ckpt_name

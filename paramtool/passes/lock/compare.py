@@ -9,10 +9,14 @@ from itertools import chain
 from paramtool.errors import leading, plural, some
 from paramtool.grouping import grouped
 from paramtool.lockfile.lock import (
+    APART,
     COMPOUND,
     CONFIG,
+    EPSILONS,
     FACTS,
     MEMORY,
+    NESTING,
+    NESTING_DCP,
     NO_DATA,
     UNREAD,
     UNTIED,
@@ -251,14 +255,21 @@ class _Judge:
         return self.locked, self.now
 
     def versions(self) -> Iterator[Finding]:
-        """Other versions of modules, by which torch reads their tensors otherwise, where both have some."""
-        was, found = (model.objects.get(VERSIONS) for model in self._both())
+        """What torch reads tensors by, and what a model computes with them, where both say it."""
+        yield from self._said("changed", VERSIONS, "modules have other versions, by which torch reads their tensors")
+        yield from self._said("changed", EPSILONS, "the config adds another epsilon to the variances of norms")
+
+    def _said(self, rule: str, key: str, message: str) -> Iterator[Finding]:
+        """A finding where both have an object that not every file of the same weights has, and it differs."""
+        was, found = (model.objects.get(key) for model in self._both())
         if was and found and was.digest != found.digest:
-            yield self.find("changed", was.line, "modules have other versions, by which torch reads their tensors")
+            yield self.find(rule, was.line, message)
 
     def objects(self) -> Iterator[Finding]:
         """Keys that are not tensors and have another value; one finding where none is there at all."""
-        was, now = ({key: one for key, one in model.objects.items() if key != VERSIONS} for model in self._both())
+        for key in (NESTING, NESTING_DCP) if self.locked.tensors.keys() == self.now.tensors.keys() else ():
+            yield from self._said("objects-changed", key, "tensors are under other keys, or in other lists or dicts")
+        was, now = ({key: one for key, one in model.objects.items() if key not in APART} for model in self._both())
         if was and not now:
             line, names = next(iter(was.values())).line, some([key or TOP for key in was], MANY)
             yield self.find("objects-changed", line, f"no objects are there; the lock has {names}")
