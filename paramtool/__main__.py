@@ -1,6 +1,7 @@
 """`python -m paramtool` is `paramtool`: the command, from its first import on."""
 
 import gc
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -12,6 +13,7 @@ def run() -> NoReturn:
     SIGTERM ends it then, too, by the system: Python ignores exceptions, and calls no handler, while it ends.
     """
     gc.set_threshold(100_000)  # with the usual 700, a seventh of a short command's time is spent on what stays alive
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start threads, and nothing here uses them
     try:
         from paramtool.cli.main import main
 

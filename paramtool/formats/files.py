@@ -225,6 +225,31 @@ def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
         start += count
 
 
+class Placed:
+    """Reads of a file whose positions count from a byte of it; a call fills a buffer, as `read_at` does."""
+
+    __slots__ = ("base", "file")
+
+    def __init__(self, file: BinaryIO, base: int) -> None:
+        self.file, self.base = file, base
+
+    def __call__(self, start: int, buffer: memoryview) -> None:
+        read_at(self.file, self.base + start, buffer)
+
+    def rows(self, start: int, step: int, buffer: memoryview, nbytes: int) -> None:
+        """Fill a buffer with pieces of `nbytes` bytes that begin `step` bytes apart."""
+        file, place = self.file.fileno(), self.base + start
+        for low in range(0, len(buffer), nbytes):
+            piece = buffer[low : low + nbytes]
+            try:
+                count = _READ_INTO(file, [piece], place)
+            except OSError:
+                count = 0
+            if count < nbytes:
+                read_at(self.file, place, piece)
+            place += step
+
+
 def _unread(file: BinaryIO, start: int, error: OSError) -> ParamtoolError:
     what = f"cannot be read at byte {start}: {error.strerror}"
     if isinstance(file.name, int):  # a temporary file, which has no name

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +16,7 @@ from paramtool.model.dtype import DTYPES
 from paramtool.model.tiling import within
 from paramtool.model.view import View
 from tests.examples import examples
+from tests.patience import PATIENCE
 
 DATA = np.random.default_rng(0).integers(0, 256, 1 << 16, "u1")
 
@@ -145,3 +149,38 @@ def test_arrays_in_other_orders_move_and_compare(
     values.reshape(-1).view("u1")[data.draw(st.integers(0, nbytes - 1))] ^= 1
     assert not equal(turned, values)
     assert not equal(values, turned)
+
+
+STARVED = """
+import _testcapi
+import numpy as np
+from paramtool.engine.read.elements import equal, same
+
+one = np.arange(1 << 14, dtype="u4")
+square, turned = one.reshape(128, 128), np.asfortranarray(one.reshape(128, 128))
+changed = one.view("u1").copy()
+changed[7777] ^= 1
+for call, wanted in (
+    (lambda: same(one.view("u1"), one.copy().view("u1")), True),
+    (lambda: same(one.view("u1"), changed), False),
+    (lambda: same(one.view("u1")[1:], changed[1:]), False),
+    (lambda: equal(square, turned), True),
+):
+    assert call() is wanted
+    for number in range(1, 60):
+        _testcapi.set_nomemory(number, number + 1)
+        try:
+            found = call()
+        except (MemoryError, SystemError):
+            found = wanted
+        finally:
+            _testcapi.remove_mem_hooks()
+        assert found is wanted, number
+"""
+
+
+def test_comparing_without_memory_is_an_error_or_right() -> None:
+    """Whichever request of Python fails (a SystemError says it, too): NumPy's `==` ends the process."""
+    pytest.importorskip("_testcapi")
+    done = subprocess.run([sys.executable, "-c", STARVED], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.casts import sample
 from paramtool.engine.compare.changes import number_types
+from paramtool.engine.read.elements import same
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import Stream, same, squeezed
+from paramtool.engine.read.streams import Stream, squeezed
 from paramtool.engine.write.casting import cast
 from paramtool.model.diff import CAST, CHANGED, ROUNDED
 from paramtool.model.dtype import DTYPES, DType

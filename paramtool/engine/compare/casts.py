@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.compare.equal import Named
-from paramtool.engine.read.elements import converted, number_type
+from paramtool.engine.read.elements import converted, number_type, same
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import Pool, Stream, same
+from paramtool.engine.read.streams import Pool, Stream
 from paramtool.grouping import grouped
 from paramtool.model.match import Match
 from paramtool.model.view import View, contiguous

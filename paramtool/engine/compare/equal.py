@@ -12,9 +12,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from paramtool.engine.read.elements import same
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import Pool, Stream, block_nbytes, same
+from paramtool.engine.read.streams import Pool, Stream, block_nbytes
 from paramtool.grouping import grouped
 from paramtool.model.match import Equal, Match
 from paramtool.model.storage import ByteRange

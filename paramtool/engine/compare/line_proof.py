@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from paramtool.engine.compare.line_hashes import BLOCK_NBYTES
 from paramtool.engine.compare.lines import Claim, Lines, changed, raw_rows
 from paramtool.engine.compare.runs import LineRun
-from paramtool.engine.read.elements import ELEMENTS
+from paramtool.engine.read.elements import ELEMENTS, same
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import same
 from paramtool.model.view import View
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.read.blocks import fastest, spread
+from paramtool.formats.files import Placed
 from paramtool.model.dtype import DType
 
 if TYPE_CHECKING:
@@ -175,8 +176,28 @@ def move(out: Array, values: Array) -> None:
 
 
 def equal(a: Array, b: Array) -> bool:
-    """Whether two arrays of one shape hold the same bytes; where memory is short, NumPy's `==` ends the process."""
-    return all(one.tobytes() == other.tobytes() for one, other in _tiles(a, b))
+    """Whether two arrays of one shape hold the same bytes, whatever they stand for."""
+    return all(_equal(one, other) for one, other in _tiles(a, b))
+
+
+def _equal(a: Array, b: Array) -> bool:
+    """The same of a tile; NumPy's `==` asks for memory, and ends the process where there is none."""
+    import numpy as np
+
+    if a.itemsize == 16:
+        halves = [(a.view("u8,u8")[half], b.view("u8,u8")[half]) for half in ("f0", "f1")]
+        return all(_equal(*pair) for pair in halves)
+    with room(a.size) as held:
+        return bool(np.equal(a, b, out=held.view("?").reshape(a.shape)).all())
+
+
+def same(a: Array, b: Array) -> bool:
+    """Whether two buffers of bytes of one length are equal."""
+    whole = a.nbytes - a.nbytes % 8
+    one, other = a[:whole].view("u8"), b[:whole].view("u8")
+    if not (one.flags.aligned and other.flags.aligned):
+        return equal(a, b)
+    return equal(one, other) and equal(a[whole:], b[whole:])
 
 
 def _tiles(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
@@ -190,17 +211,19 @@ def _tiles(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
     if a.size <= TILE >> 2:
         yield a, b
         return
-    is_turned = fastest(a) != fastest(b)
-    for tile in spread((a, b), a.shape, TILE):
-        part = b[tile]
-        if is_turned:
-            order = sorted(range(b.ndim), key=lambda k: -b.strides[k])
-            rows = part.transpose(order)
-            *outer, size = rows.shape
-            apart = np.empty((*outer, size + LINE_NBYTES // b.itemsize), b.dtype)[..., :size]
+    tiles = spread((a, b), a.shape, TILE)
+    if fastest(a) == fastest(b):
+        yield from ((a[tile], b[tile]) for tile in tiles)
+        return
+    order = sorted(range(b.ndim), key=lambda k: -b.strides[k])
+    for tile in tiles:
+        rows = b[tile].transpose(order)
+        *outer, size = rows.shape
+        whole = (*outer, size + LINE_NBYTES // b.itemsize)
+        with room(b.itemsize * prod(whole)) as held:
+            apart: Array = np.ndarray(whole, b.dtype, held.data)[..., :size]
             apart[...] = rows
-            part = apart.transpose([order.index(k) for k in range(b.ndim)])
-        yield a[tile], part
+            yield a[tile], apart.transpose([order.index(k) for k in range(b.ndim)])
 
 
 _rooms: dict[int, Array] = {}
@@ -255,6 +278,9 @@ def _fill(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
             step = (SPAN_NBYTES - spans[axis + 1]) // strides[axis] + 1 if all(near[axis:]) else 1
             if step <= 1 and all(whole[axis + 1 :]):
                 data, size = _bytes(out), spans[axis + 1]
+                if isinstance(read, Placed):
+                    read.rows(start, strides[axis], data, size)
+                    return
                 for k in range(out.shape[0]):
                     read(start + k * strides[axis], data[k * size : (k + 1) * size])
                 return

@@ -11,9 +11,9 @@ from contextlib import closing
 from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
-from paramtool.engine.read.elements import PAGE_NBYTES, room
+from paramtool.engine.read.elements import PAGE_NBYTES, room, same
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import MAX_BLOCK_NBYTES, same, same_window
+from paramtool.engine.read.streams import MAX_BLOCK_NBYTES, same_window
 from paramtool.engine.read.threads import CORES, threaded
 from paramtool.formats.files import read_at
 from paramtool.formats.zip.crc import crc32_joined

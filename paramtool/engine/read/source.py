@@ -23,7 +23,7 @@ from paramtool.engine.read.crcs import THREAD_NBYTES, Crcs
 from paramtool.engine.read.elements import ELEMENTS, Elements, forget_rooms, number_type, take
 from paramtool.engine.read.open_files import CHUNK_NBYTES, OpenFiles, read_blocks
 from paramtool.errors import FormatError, OutputError
-from paramtool.formats.files import inflated, read_at, read_bytes
+from paramtool.formats.files import Placed, inflated, read_at, read_bytes
 from paramtool.formats.pickle.texts import LONGEST, decoded
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES
@@ -204,7 +204,7 @@ class Source:
         if not isinstance(storage.backing, ByteRange):
             return partial(self._fill, storage_id)
         file, base = self._place(storage)
-        return lambda start, buffer: read_at(file, base + start, buffer)
+        return Placed(file, base)
 
     def _taken(self, view: View, box: tuple[slice, ...]) -> Array:
         """The raw elements of a box of a window."""

@@ -67,12 +67,6 @@ class Stream:
             at += count
 
 
-def same(a: Array, b: Array) -> bool:
-    """Whether two buffers of bytes of one length are equal."""
-    whole = a.nbytes - a.nbytes % 8
-    return bool((a[:whole].view("u8") == b[:whole].view("u8")).all() and (a[whole:] == b[whole:]).all())
-
-
 def squeezed(*views: View) -> tuple[View, ...]:
     """Windows of one shape without the axes along which all repeat their elements, since these may be endless."""
     shape = views[0].shape

@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 
-from paramtool.engine.read.elements import room
+from paramtool.engine.read.elements import room, same
 from paramtool.engine.read.open_files import CHUNK_NBYTES
 from paramtool.engine.read.pairs import same_windows
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import MAX_BLOCK_NBYTES, Stream, same, squeezed
+from paramtool.engine.read.streams import MAX_BLOCK_NBYTES, Stream, squeezed
 from paramtool.engine.write.arithmetic import bands
 from paramtool.model.checkpoint import PENDING, Compound, Entries, Entry, Value
 from paramtool.model.plan import Target, resolved, whole
