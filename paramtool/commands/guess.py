@@ -219,7 +219,7 @@ def guess(
     places += [(place, []) for place in _computed(seen, at)]
     kept = [one for _, found in places for one in found[:limit]]
     considered = [replace(place, listed=min(limit, place.fits)) for place, _ in places]
-    lines = (*(line.text(os.fspath(path), on.flags) for line in tried.lines), *of_parts.lines)
+    lines = (*tried.lines, *of_parts.lines)
     return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered), lines, parts, of_parts.refused, at)
 
 
@@ -447,172 +447,7 @@ def _kind(kinds: set[str]) -> str:
     return "bias" if kinds <= {"bW", "bR"} else min(kinds)
 
 
-# --- The lines to type for attention, gated MLPs and experts that were found, each of them tried ---------------------
-#
-# Fused tensors whose layout something says are taken apart; parts that are apart are fused; a model under the names
-# of a dialect is converted to another.
-
-
-class PartsTried(NamedTuple):
-    """What came of trying."""
-
-    lines: tuple[str, ...] = ()
-    """Those that work."""
-    refused: Mapping[str, str] = {}
-    """{module: why there is no line for it}"""
-
-
-class _PartsCall(NamedTuple):
-    """A call of `fuse`, `unfuse` or `convert`, and the module of the first group that it is for."""
-
-    command: str
-    where: str = ""
-    layout: str = ""
-    at: tuple[str, ...] = ()
-    target: str = ""
-
-    def text(self, path: str, spec: str, output: str) -> str:
-        """As it is typed; only `convert` says where to write."""
-        words = [f"paramtool {self.command}", typed(path)]
-        words += [f"--layout {self.layout}"] if self.layout else []
-        words += [f"--to {self.target}", f"-o {typed(output)}"] if self.target else []
-        return " ".join([*words, *places(self.at), *facts(spec)])
-
-    def options(self, spec: str) -> RelayoutOptions:
-        """The same, as the library takes it."""
-        from paramtool.commands.relayout_options import RelayoutOptions
-
-        is_back = self.command == "unfuse"
-        source, target = (self.layout, "") if is_back else ("", self.layout or self.target)
-        return RelayoutOptions(
-            source=source or None, target=target or None, described=is_back, spec=spec, at=self.at, dry_run=True,
-            force=True,
-        )  # fmt: skip
-
-
-@frozen
-class PartsTries:
-    """The lines for groups of parts of a checkpoint, each of them tried."""
-
-    on: TriedOn
-    weights: Callable[[], Weights]
-    """The weights of the checkpoint, as those commands open them."""
-
-    def all(self, seen: SeenParts | None, at: str | None) -> PartsTried:
-        """The lines for these groups; `at` is where the user looks."""
-        if seen is None:
-            return PartsTried()
-        lines: list[str] = []
-        refused: dict[str, str] = {}
-        if at is None and seen.dialect and not self.on.spec:
-            lines += self._converted(seen.dialect)
-        for call in self._calls(seen, at):
-            if why := self._refused(call):
-                refused[call.where] = f"{call.command} refuses it: {why}"
-            else:
-                lines.append(self._line(call))
-        return PartsTried(tuple(lines), refused)
-
-    def _line(self, call: _PartsCall, output: str = "") -> str:
-        return " ".join([call.text(os.fspath(self.on.path), self.on.spec, output), *self.on.flags])
-
-    def _calls(self, seen: SeenParts, at: str | None) -> Iterator[_PartsCall]:
-        """One for all fused tensors, if it works, else one for each group; one for all parts of a kind.
-
-        Parts are fused to the layout that has the name of their kind: the one that most families store.
-        """
-        fused = [one for one in seen.groups if one.form == "fused"]
-        every = _PartsCall("unfuse")
-        if at is None and fused and all(one.layout for one in fused) and not self._refused(every):
-            yield every
-        else:
-            yield from (_PartsCall("unfuse", one.at, one.layout, (fused_place(one),)) for one in fused if one.layout)
-        apart = grouped((one.kind, one) for one in seen.groups if one.form != "fused")
-        for layout, groups in apart.items():
-            chosen = tuple(dict.fromkeys(one.at for one in groups)) if at is not None else ()
-            yield _PartsCall("fuse", groups[0].at, layout, chosen)
-
-    def _converted(self, dialect: str) -> Iterator[str]:
-        """The line for another dialect, if there is a config and something changes."""
-        from paramtool import dialects
-        from paramtool.commands.output.destination import default_output
-
-        target = dialects.MEMORY if dialect == dialects.HUB else dialects.HUB
-        call = _PartsCall("convert", target=target)
-        try:
-            done = self._tried(call)
-        except ParamtoolError:
-            return
-        if done is not None and not done.is_nothing:
-            is_folder = self.on.checkpoint.format.startswith("sharded")
-            yield self._line(call, default_output(self.on.path, is_folder, target))
-
-    def _refused(self, call: _PartsCall) -> str:
-        """Why a call does not work; empty if it does."""
-        try:
-            return "" if self._tried(call) is not None else "it takes a recurrent network"
-        except ParamtoolError as error:
-            return " ".join(error.message.split())
-
-    def _tried(self, call: _PartsCall) -> Rearrangement | None:
-        """What a call does, without writing it; None for recurrent networks."""
-        from paramtool.commands.rearrange import rearrangement
-        from paramtool.commands.relayout import relayouted
-
-        options = call.options(self.on.spec)
-        if not self.on.values:
-            return rearrangement(self.on.checkpoint, options)
-        word = call.target or f"{call.command}d"
-        options = replace(options, allow_class=self.on.allow_class, allow_unknown=self.on.allow_unknown)
-        return relayouted(self.on.path, None, self.weights(), options, word=word).rearranged
-
-
-# --- The line to type for the networks that were found: one for all of them, and only where it was tried -------------
-
-
-TARGETS = (None, "onnx")
-"""What unfuse writes: torch's layout where it can hold the networks, else that of ONNX, which lacks the least."""
-
-
-def typed(path: str) -> str:
-    """A path as it is typed, and not mistaken for a flag."""
-    return shlex.quote(f"./{path}" if path.startswith("-") else path)
-
-
-def places(at: Sequence[str]) -> list[str]:
-    """`--at` for each module."""
-    return [f"--at{'=' if one.startswith('-') else ' '}{shlex.quote(one)}" for one in at]
-
-
-def facts(spec: str) -> list[str]:
-    """`--spec`, where something is said."""
-    return [f'--spec "{spec}"'] if spec else []
-
-
-@frozen
-class UnfuseCall:
-    """A call of `paramtool unfuse` that gives some networks, and no others."""
-
-    source: str | None
-    target: str | None
-    at: tuple[str, ...]
-    spec: str
-
-    def text(self, path: str, allowed: Sequence[str] = ()) -> str:
-        """As it is typed; `allowed` are flags for what the file's pickles may hold."""
-        words = ["paramtool unfuse", typed(path)]
-        words += [f"--layout {self.source}"] if self.source else []
-        words += [f"--to {self.target}"] if self.target else []
-        return " ".join([*words, *places(self.at), *facts(self.spec), *allowed])
-
-
-@frozen
-class Tried:
-    """What came of trying: lines that work, and why there is none for a network."""
-
-    lines: tuple[UnfuseCall, ...]
-    refused: dict[str, str]
-    """{module: why}."""
+# --- The lines to type, each of them tried ---------------------------------------------------------------------------
 
 
 @frozen
@@ -635,6 +470,146 @@ class TriedOn:
         return allowed + ["--allow-unknown"] * self.allow_unknown
 
 
+class TypedCall(NamedTuple):
+    """A call of `fuse`, `unfuse` or `convert`."""
+
+    command: str
+    layout: str = ""
+    target: str = ""
+    at: tuple[str, ...] = ()
+    spec: str = ""
+    where: str = ""
+    """The module of the first group that it is for."""
+
+    def text(self, path: str, allowed: Sequence[str] = (), output: str = "") -> str:
+        """As it is typed; `allowed` are flags for what the file's pickles may hold."""
+        words = [f"paramtool {self.command}", typed(path)]
+        words += [f"--layout {self.layout}"] if self.layout else []
+        words += [f"--to {self.target}"] if self.target else []
+        words += [f"-o {typed(output)}"] if output else []
+        words += [f"--at{'=' if one.startswith('-') else ' '}{shlex.quote(one)}" for one in self.at]
+        return " ".join([*words, *([f'--spec "{self.spec}"'] if self.spec else []), *allowed])
+
+    def options(self, on: TriedOn) -> RelayoutOptions:
+        """The same, as the library takes it."""
+        from paramtool.commands.relayout_options import RelayoutOptions
+
+        is_back = self.command == "unfuse"
+        return RelayoutOptions(
+            source=(self.layout if is_back else "") or None,
+            target=self.target or ("" if is_back else self.layout) or None,
+            described=is_back,
+            spec=self.spec,
+            at=self.at,
+            dry_run=True,
+            force=True,
+            allow_class=on.allow_class,
+            allow_unknown=on.allow_unknown,
+        )
+
+
+class Tried(NamedTuple):
+    """What came of trying."""
+
+    lines: tuple[str, ...] = ()
+    """Those that work."""
+    refused: Mapping[str, str] = {}
+    """{module: why there is no line for it}"""
+
+
+def typed(path: str) -> str:
+    """A path as it is typed, and not mistaken for a flag."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
+
+
+# Of attention, gated MLPs and experts: fused tensors whose layout something says are taken apart; parts that are apart
+# are fused; a model under the names of a dialect is converted to another.
+
+
+@frozen
+class PartsTries:
+    """The lines for groups of parts of a checkpoint, each of them tried."""
+
+    on: TriedOn
+    weights: Callable[[], Weights]
+    """The weights of the checkpoint, as those commands open them."""
+
+    def all(self, seen: SeenParts | None, at: str | None) -> Tried:
+        """The lines for these groups; `at` is where the user looks."""
+        if seen is None:
+            return Tried()
+        lines: list[str] = []
+        refused: dict[str, str] = {}
+        if at is None and seen.dialect and not self.on.spec:
+            lines += self._converted(seen.dialect)
+        for call in self._calls(seen, at):
+            if why := self._refused(call):
+                refused[call.where] = f"{call.command} refuses it: {why}"
+            else:
+                lines.append(call.text(os.fspath(self.on.path), self.on.flags))
+        return Tried(tuple(lines), refused)
+
+    def _calls(self, seen: SeenParts, at: str | None) -> Iterator[TypedCall]:
+        """One for all fused tensors, if it works, else one for each group; one for all parts of a kind.
+
+        Parts are fused to the layout that has the name of their kind: the one that most families store.
+        """
+        spec = self.on.spec
+        fused = [one for one in seen.groups if one.form == "fused"]
+        every = TypedCall("unfuse", spec=spec)
+        if at is None and fused and all(one.layout for one in fused) and not self._refused(every):
+            yield every
+        else:
+            for one in fused:
+                if one.layout:
+                    yield TypedCall("unfuse", one.layout, "", (fused_place(one),), spec, one.at)
+        apart = grouped((one.kind, one) for one in seen.groups if one.form != "fused")
+        for layout, groups in apart.items():
+            chosen = tuple(dict.fromkeys(one.at for one in groups)) if at is not None else ()
+            yield TypedCall("fuse", layout, "", chosen, spec, groups[0].at)
+
+    def _converted(self, dialect: str) -> Iterator[str]:
+        """The line for another dialect, if there is a config and something changes."""
+        from paramtool import dialects
+        from paramtool.commands.output.destination import default_output
+
+        target = dialects.MEMORY if dialect == dialects.HUB else dialects.HUB
+        call = TypedCall("convert", target=target)
+        try:
+            done = self._tried(call)
+        except ParamtoolError:
+            return
+        if done is not None and not done.is_nothing:
+            is_folder = self.on.checkpoint.format.startswith("sharded")
+            output = default_output(self.on.path, is_folder, target)
+            yield call.text(os.fspath(self.on.path), self.on.flags, output)
+
+    def _refused(self, call: TypedCall) -> str:
+        """Why a call does not work; empty if it does."""
+        try:
+            return "" if self._tried(call) is not None else "it takes a recurrent network"
+        except ParamtoolError as error:
+            return _one_line(error.message)
+
+    def _tried(self, call: TypedCall) -> Rearrangement | None:
+        """What a call does, without writing it; None for recurrent networks."""
+        from paramtool.commands.rearrange import rearrangement
+        from paramtool.commands.relayout import relayouted
+
+        options = call.options(self.on)
+        if not self.on.values:
+            return rearrangement(self.on.checkpoint, options)
+        word = call.target or f"{call.command}d"
+        return relayouted(self.on.path, None, self.weights(), options, word=word).rearranged
+
+
+# Of recurrent networks: one line for all of them, and only where it was tried.
+
+
+TARGETS = ("", "onnx")
+"""What unfuse writes: torch's layout where it can hold the networks, else that of ONNX, which lacks the least."""
+
+
 @frozen
 class Tries:
     """The lines for networks of a checkpoint, each of them tried."""
@@ -644,20 +619,20 @@ class Tries:
     def all(self, found: Sequence[Guess]) -> Tried:
         """The fewest lines that give all of these networks."""
         if not found:
-            return Tried((), {})
+            return Tried()
         line, _ = self.one(found)
-        if line:
-            return Tried((line,), {})
-        alone = [(one, *self.one([one])) for one in found]
-        refused = {one.at: why for one, line, why in alone if line is None}
-        groups = grouped(((one.layout, line.target), (one, line)) for one, line, _ in alone if line)
-        lines: list[UnfuseCall] = []
-        for group in groups.values():
-            together, _ = self.one([one for one, _ in group])
-            lines += [together] if together else [line for _, line in group]
-        return Tried(tuple(lines), refused)
+        lines = [line] if line else []
+        refused: dict[str, str] = {}
+        if not line:
+            alone = [(one, *self.one([one])) for one in found]
+            refused = {one.at: why for one, line, why in alone if line is None}
+            groups = grouped(((one.layout, line.target), (one, line)) for one, line, _ in alone if line)
+            for group in groups.values():
+                together, _ = self.one([one for one, _ in group])
+                lines += [together] if together else [line for _, line in group]
+        return Tried(tuple(one.text(os.fspath(self.on.path), self.on.flags) for one in lines), refused)
 
-    def one(self, found: Sequence[Guess]) -> tuple[UnfuseCall | None, str]:
+    def one(self, found: Sequence[Guess]) -> tuple[TypedCall | None, str]:
         """A line that gives just these networks, the shortest; else what the last one was refused with."""
         why = ""
         for line in self._lines(found):
@@ -669,25 +644,26 @@ class Tries:
                 return line, ""
         return None, why
 
-    def _lines(self, found: Sequence[Guess]) -> Iterator[UnfuseCall]:
+    def _lines(self, found: Sequence[Guess]) -> Iterator[TypedCall]:
         names = list(dict.fromkeys(one.layout for one in found))
         family = names[0].split(".")[0]
-        sources: list[str | None] = [*names] if len(names) == 1 else []
+        sources = [*names] if len(names) == 1 else []
         if len(names) > 1 and all(name.split(".")[0] == family for name in names) and family in layouts.built_in():
             sources = [family]
         said = all(one.sure == "said" for one in found)
         ats = tuple(dict.fromkeys(one.at for one in found))
         whole = found[0].spec if len(found) == 1 else ""
         for target in TARGETS:
-            for source in [None, *sources] if said else [*sources, None]:
-                yield UnfuseCall(source, target, (), self.on.spec)
-                yield UnfuseCall(source, target, ats, self.on.spec)
+            for source in ["", *sources] if said else [*sources, ""]:
+                yield TypedCall("unfuse", source, target, (), self.on.spec)
+                yield TypedCall("unfuse", source, target, ats, self.on.spec)
             for source in sources if whole else ():
-                yield UnfuseCall(source, target, ats, whole)
+                yield TypedCall("unfuse", source, target, ats, whole)
 
-    def _prove(self, line: UnfuseCall, found: Sequence[Guess]) -> None:
+    def _prove(self, line: TypedCall, found: Sequence[Guess]) -> None:
         """LayoutError or another error where the line does not give these networks, or cannot be carried out."""
-        got = find(self.on.checkpoint, NetworkRequest(line.source, parse(line.spec), line.at, described=True))
+        request = NetworkRequest(line.layout or None, parse(line.spec), line.at, described=True)
+        got = find(self.on.checkpoint, request)
         wanted = {frozenset(one.tensors.values()): one for one in found}
         for one in got:
             network = one.network
@@ -703,22 +679,7 @@ class Tries:
         for one in got:
             name, chosen = (target, options) if line.target or not one.parts else layouts.parse(one.parts)
             relayout_pass.convert(one.network, views, layouts.find(name), chosen, at=one.network.at)
-        if self.on.values:
-            self._carry_out(line)
+        if self.on.values:  # all but the writing
+            from paramtool.commands.relayout import relayout
 
-    def _carry_out(self, line: UnfuseCall) -> None:
-        """All but the writing."""
-        from paramtool.commands.relayout import relayout
-
-        relayout(
-            self.on.path,
-            source=line.source,
-            target=line.target,
-            described=True,
-            spec=line.spec,
-            at=line.at,
-            dry_run=True,
-            force=True,
-            allow_class=self.on.allow_class,
-            allow_unknown=self.on.allow_unknown,
-        )
+            relayout(self.on.path, options=line.options(self.on))

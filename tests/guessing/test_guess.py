@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import paramtool
 from paramtool import formats, layouts
-from paramtool.commands.guess import Guessed, UnfuseCall, guess
+from paramtool.commands.guess import Guessed, TypedCall, guess
 from paramtool.engine.read import open_files
 from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError, LayoutError, UsageError
@@ -735,7 +735,7 @@ def test_candidates_say_how_sure_they_are(tmp_path: Path) -> None:
 
 def test_a_line_can_be_typed_whatever_the_names_are() -> None:
     """A shell and a parser of flags take each word as one."""
-    one = UnfuseCall("cudnn", None, ("-a b",), "lstm input=3 hidden=4")
+    one = TypedCall("unfuse", "cudnn", "", ("-a b",), "lstm input=3 hidden=4")
     assert one.text("-m x.pt") == (
         "paramtool unfuse './-m x.pt' --layout cudnn --at='-a b' --spec \"lstm input=3 hidden=4\""
     )
