@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby, product
 from math import prod
 
-from paramtool.dialects import listing
+from paramtool import dialects
 from paramtool.errors import LayoutError
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.layout import FusedRow, PartLayout, all_part_layouts, group, proofs
@@ -174,7 +174,7 @@ def _dialects() -> Iterator[str]:
         "| dialect | what | version | models | layouts |",
         "|---|---|---|---|---|",
     )
-    every = list(listing.all_dialects())
+    every = [*map(dialects.table, dialects.NAMES)]
     for one in every:
         models = str(len(one.models)) if one.models else "all"
         yield f"| [`{one.name}`](#{one.name}) | {one.title} | {one.version} | {models} | {', '.join(one.layouts)} |"
@@ -184,7 +184,7 @@ def _dialects() -> Iterator[str]:
             yield from _wrapped("Models: " + ", ".join(f"`{model}`" for model in one.models) + ".")
         for why, names in _by_reason(one.refused).items():
             yield from _wrapped(f"Refused, as {why}: " + ", ".join(f"`{name}`" for name in names) + ".")
-        yield from (f"- {text}" for text in one.caveats)
+        yield from (f"- {text}" for text in one.notes)
 
 
 def _by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:

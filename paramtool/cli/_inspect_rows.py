@@ -22,7 +22,7 @@ from paramtool.model.view import View
 if TYPE_CHECKING:
     from paramtool.commands.config_ties import DeclaredTies
     from paramtool.model.optimizer import Binding, Group
-    from paramtool.passes.parts.seen_groups import SeenParts
+    from paramtool.passes.parts.groups import SeenParts
 
 MANY = 8
 """How many groups or names a report lists; --tensors, --verbose and --json list all."""

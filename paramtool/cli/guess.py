@@ -18,7 +18,7 @@ from paramtool.commands.seen_parts import fused_place
 if TYPE_CHECKING:
     from paramtool.commands.guess import Considered, Guessed
     from paramtool.guessing.candidates import Guess
-    from paramtool.passes.parts.seen_groups import SeenGroup
+    from paramtool.passes.parts.groups import SeenGroup
 
 MANY_ALIKE = 4
 """How many other layouts a row names."""

@@ -17,7 +17,7 @@ from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
     from paramtool.commands.layouts import EveryLayout
-    from paramtool.dialects.listing import DialectSummary
+    from paramtool.dialects.template import DialectTable
     from paramtool.layouts.layout import Layout
     from paramtool.parts.layout import PartLayout
 
@@ -128,7 +128,7 @@ def listed(found: EveryLayout) -> _render.Rows:
         label = ""
 
 
-def _count(one: DialectSummary) -> str:
+def _count(one: DialectTable) -> str:
     return plural(len(one.models), "model") if one.models else "every model"
 
 
@@ -157,7 +157,7 @@ def show(layout: PartLayout) -> _render.Rows:
         yield ("mistaken", ", ".join(layout.like), "the same shapes and other rows: no shape tells them apart")
 
 
-def show_dialect(one: DialectSummary) -> _render.Rows:
+def show_dialect(one: DialectTable) -> _render.Rows:
     """One dialect: its version, its models, what is refused, and what a reader should know."""
     yield ("dialect", one.name, one.title)
     yield ("version", one.version)
@@ -169,4 +169,4 @@ def show_dialect(one: DialectSummary) -> _render.Rows:
         reasons.setdefault(why.partition(": ")[0], {})[name] = why
     for head, names in reasons.items():
         yield ("refused", leading([*names], most(MANY_MODELS)), head if len(names) > 1 else next(iter(names.values())))
-    yield from (("note", text) for text in one.caveats)
+    yield from (("note", text) for text in one.notes)

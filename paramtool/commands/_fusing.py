@@ -9,21 +9,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool import dialects, layouts
 from paramtool.commands.rearrangement import PartsSource, Rearrangement
+from paramtool.commands.seen_parts import seen_parts
 from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.parts import widths
 from paramtool.parts.config_facts import KnownModel
-from paramtool.parts.facts import Facts, of_spec
+from paramtool.parts.facts import KINDS, Facts, of_spec
 from paramtool.parts.layout import PartGroup, PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.packing import packing_of
 from paramtool.passes.parts import consistency, find, following, fuse
 from paramtool.passes.parts.dialect_change import EXPERT, refuse_left
 from paramtool.passes.parts.fuse import Joint, KnownParts, parts_as_they_are, restored
+from paramtool.passes.parts.fused_names import joined
+from paramtool.passes.parts.groups import SeenGroup
+from paramtool.passes.parts.layouts_seen import refusal
 from paramtool.passes.parts.rewrite import Rearranged
 
 if TYPE_CHECKING:
@@ -242,15 +247,73 @@ def _refuse_mixed(source: PartsSource) -> None:
         )
 
 
+def is_possible(checkpoint: Checkpoint, spec: str) -> bool:
+    """Whether a checkpoint has fused parts, and `--spec` does not speak of a recurrent network."""
+    words = spec.split()
+    if words and words[0].lower().lstrip("-").replace("_", "-") not in KINDS:
+        return False
+    found = seen_parts(checkpoint)
+    return found is not None and any(group.form == "fused" for group in found.groups)
+
+
 def _of_known(source: PartsSource, options: RelayoutOptions) -> _TakenApart:
     """Fused tensors whose layouts are those of their families, or of names that one class alone has."""
-    from paramtool.commands import unfuse_seen
-
     spec = of_spec(options.spec)
     model = KnownModel(source.config, spec)
     known = KnownParts(source.shapes, model.sizes, _names(options), model.packing)
-    found = unfuse_seen.unfused(source.checkpoint, options.at, spec, known)
-    return _TakenApart(found.joints, ", ".join(found.said), model, said=found.said)
+    joints, said = seen_apart(source.checkpoint, options.at, spec, known)
+    return _TakenApart(joints, ", ".join(said), model, said=said)
+
+
+def seen_apart(
+    checkpoint: Checkpoint, at: Sequence[str], spec: Facts, known: KnownParts
+) -> tuple[list[Joint], dict[str, str]]:
+    """The fused tensors whose layouts are known, and {layout: who says it}.
+
+    LayoutError lists what fits the others, and what would decide.
+    """
+    where = checkpoint.path
+    seen = seen_parts(checkpoint, spec.sizes)
+    groups = [one for one in seen.groups if one.form == "fused" and _is_at(one, at)] if seen else []
+    if not groups:
+        said = f" at {', '.join(at)}" if at else ""
+        raise LayoutError(
+            f"{where}: no fused tensor is known{said}", hint="--layout LAYOUT --at 'PATTERN' says what a tensor holds"
+        )
+    if unknown := [one for one in groups if not one.layout]:
+        raise refusal(unknown, where)
+    joints: list[Joint] = []
+    who: dict[str, str] = {}
+    for one in groups:
+        layout = find_part_layout(one.layout)
+        if layout is None:
+            raise LayoutError(f"{where}: its record has layout {one.layout!r}, which is not known")
+        patterns = [one.at if len(one.names) > 1 else joined(one.at, name) for name in map(_child, one.names)]
+        found = [found for found in find.fused(known.shapes, layout, patterns, where) if _is_of(found, one, at)]
+        who.setdefault(layout.name, one.source)
+        joints += fuse.unfused(found, layout, known)
+    return joints, who
+
+
+def _is_at(group: SeenGroup, at: Sequence[str]) -> bool:
+    """Whether `--at` may mean one of the modules."""
+    return not at or any(
+        fnmatchcase(one, consistency.place(pattern)) or fnmatchcase(one, pattern)
+        for pattern in at
+        for one in (group.at, group.first, *(joined(group.at, name) for name in group.names))
+    )
+
+
+def _is_of(one: find.FusedGroup, group: SeenGroup, at: Sequence[str]) -> bool:
+    """Whether a group that patterns found is one of those that were seen, and is at `--at`."""
+    names = [one.at, *(joined(one.at, name) for name in one.names)]
+    chosen = not at or any(fnmatchcase(name, pattern) for pattern in at for name in names)
+    return chosen and consistency.place(one.at) == group.at and one.names == tuple(map(_child, group.names))
+
+
+def _child(name: str) -> str:
+    """What `find` calls a tensor: `in_proj` has `_weight` behind it."""
+    return name.removesuffix("_weight")
 
 
 def _of_layout(source: PartsSource, options: RelayoutOptions) -> _TakenApart:
@@ -284,11 +347,8 @@ def _of_layout(source: PartsSource, options: RelayoutOptions) -> _TakenApart:
 
 def _otherwise(checkpoint: Checkpoint, layout: PartLayout, joints: Iterable[Joint]) -> Iterator[str]:
     """The modules of which a config says another layout than the one that the user gives."""
-    from paramtool.commands.seen_parts import seen_parts
-    from paramtool.passes.parts.groups import NUMBER
-
     seen = seen_parts(checkpoint)
-    places = {NUMBER.sub("*", one.stored.name) for one in joints}
+    places = {consistency.place(one.stored.name) for one in joints}
     for one in seen.groups if seen is not None else ():
         others = {place for place in places if place.startswith(f"{one.at}.")}
         if one.form == "fused" and one.pattern and others:

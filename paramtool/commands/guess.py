@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from paramtool.formats.folder.weight_names import Weights
     from paramtool.guessing.part_layouts import LayoutGuess
     from paramtool.guessing.values import CandidateRegion, Sketch, Survey
-    from paramtool.passes.parts.seen_groups import SeenGroup, SeenParts
+    from paramtool.passes.parts.groups import SeenGroup, SeenParts
 
 SAID = 100.0
 """The score of what the file says."""

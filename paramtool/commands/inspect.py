@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from paramtool.model.config import Config
     from paramtool.model.finding import Finding
     from paramtool.model.match import Content, Equal
-    from paramtool.passes.parts.seen_groups import SeenParts
+    from paramtool.passes.parts.groups import SeenParts
     from paramtool.passes.rnn.convert import FusedNetwork
 
 

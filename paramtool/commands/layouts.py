@@ -19,7 +19,7 @@ from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layou
 
 if TYPE_CHECKING:
     from paramtool.commands.relayout_options import RelayoutOptions
-    from paramtool.dialects.listing import DialectSummary
+    from paramtool.dialects.template import DialectTable
     from paramtool.layouts.evidence import Record
     from paramtool.layouts.own import TypesTable
 
@@ -76,9 +76,9 @@ class EveryLayout:
     """Of recurrent networks."""
     parts: tuple[PartLayout, ...] = ()
     """Of attention, gated MLPs and experts."""
-    dialects: tuple[DialectSummary, ...] = ()
+    dialects: tuple[DialectTable, ...] = ()
     _schema = "layouts/2"
-    _members = "layouts parts dialects(name title version models layouts refused notes=caveats)"
+    _members = "layouts parts dialects(name title version models layouts refused notes)"
 
     def layouts(self) -> Iterator[ListedLayout]:
         """Those of recurrent networks, with the evidence for them."""
@@ -93,16 +93,14 @@ class EveryLayout:
 
 def every_layout(name: str | None = None, *, layout_files: Iterable[Path] = ()) -> EveryLayout:
     """All layouts and dialects, or the ones called `name`; UsageError where there is none of that name."""
-    from paramtool.dialects import listing
-
     register_files(layout_files)
     if name is None:
-        return EveryLayout(tuple(known.all_layouts()), all_part_layouts(), tuple(listing.all_dialects()))
+        return EveryLayout(tuple(known.all_layouts()), all_part_layouts(), tuple(map(dialects.table, dialects.NAMES)))
     part = find_part_layout(name)
     if part is not None:
         return EveryLayout(parts=(part,))
     if name in dialects.NAMES:
-        return EveryLayout(dialects=(listing.dialect(name),))
+        return EveryLayout(dialects=(dialects.table(name),))
     check_keeps_values(name)
     return EveryLayout((known.find(name, of_parts()),))
 

@@ -385,9 +385,9 @@ def _rearrangement(
 
 def _has_parts_alone(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
     """Whether `unfuse` without a layout finds fused parts, and no recurrent network."""
-    from paramtool.commands import rearrange, unfuse_seen
+    from paramtool.commands import _fusing, rearrange
 
-    if not rearrange.is_unsaid(options) or not unfuse_seen.is_possible(checkpoint, options.spec):
+    if not rearrange.is_unsaid(options) or not _fusing.is_possible(checkpoint, options.spec):
         return False
     try:
         return not source_networks(checkpoint, options, lenient=True)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 HUB = "transformers-4"
 MEMORY = "transformers-5"
+HUB_TITLE = "the files that transformers 4 wrote, and that version 5 writes by default: the hub of all dialects"
+MEMORY_TITLE = "what transformers 5 has in memory, and saves where it keeps no original format"
+MEMORY_LAYOUTS = "qkv, gate-up, experts, experts-transposed, convs"
 TABLES = (
     "vllm", "megatron", "meta", "torch-mha", "timm", "gluonnlp", "gluonnlp-interleaved",
 )  # fmt: skip
@@ -186,9 +189,15 @@ def architecture(config: Mapping[str, Any]) -> str:
 
 
 def table(name: str) -> DialectTable:
-    """The table of a dialect."""
-    from paramtool.dialects import template
+    """The table of a dialect; those of transformers have no rows, and say their models alone."""
+    from paramtool.dialects import scopes, template
 
+    if name == HUB:
+        return template.DialectTable(HUB, HUB_TITLE, f"transformers {scopes.version()}", ())
+    if name == MEMORY:
+        found = scopes.table()
+        types = template.ModelRows((*found["rules"], *found["aliases"]), (), (), MEMORY_LAYOUTS)
+        return template.DialectTable(MEMORY, MEMORY_TITLE, f"transformers {scopes.version()}", (types,))
     return template.table(name)
 
 
@@ -216,7 +225,7 @@ def _numberless(name: str) -> str:
 
 def architectures_of(name: str) -> frozenset[str]:
     """The models that a dialect's table has rows for."""
-    return frozenset(model for family in table(name).families for model in family.models)
+    return frozenset(table(name).models)
 
 
 def opened(name: str, config: Mapping[str, Any], facts: FactsOf, prefix: str = "") -> OpenedDialect:

@@ -355,7 +355,7 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
     where = f"the table of {table.name} ({table.version}) lacks {architecture or 'a model without `architectures`'}"
     if why := {**table.unread, **table.refused}.get(architecture, ""):
         raise LayoutError(f"{where}: {why}", hint=_not_needed(table))
-    known = sorted(name for family in table.families for name in family.models)
+    known = sorted(table.models)
     near = nearest(_stem(architecture), dict.fromkeys(map(_stem, known)))
     similar = [name for one in near for name in known if _stem(name) == one] if len(known) > FEW else []
     lists = f"`paramtool layouts {table.name}` lists those that it has, {len(known)}"

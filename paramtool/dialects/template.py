@@ -194,7 +194,7 @@ class DialectTable:
     version: str
     """Of the program, or the revision of its sources."""
     families: tuple[ModelRows, ...]
-    refused: Mapping[str, str]
+    refused: Mapping[str, str] = field(default_factory=dict)
     """{architecture: why it has no rows}."""
     caveats: tuple[Caveat, ...] = ()
     vocabulary: tuple[str, ...] = ()
@@ -210,6 +210,23 @@ class DialectTable:
     """The same for architectures of the program that nobody looked at, too many to be listed."""
     embeddings: Mapping[str, str] = field(default_factory=dict)
     """{architecture: its embedding}, which says what is in front of all names, where a file may lack that."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Classes or model types that have their own names; empty for the hub, which has every model."""
+        return tuple(dict.fromkeys(model for family in self.families for model in family.models))
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """The layouts of its fused tensors."""
+        words = (word.strip() for family in self.families for word in family.layouts.split(","))
+        return tuple(dict.fromkeys(filter(None, words)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of its files should know, whatever the model."""
+        every = (*self.caveats, *(one for family in self.families for one in family.caveats))
+        return tuple(dict.fromkeys(one.text for one in every))
 
 
 @cache

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from paramtool.errors import leading
 from paramtool.lazy_dataclass import frozen
 from paramtool.parts import families
-from paramtool.passes.parts.seen_groups import SeenGroup
+from paramtool.passes.parts.groups import SeenGroup
 
 MOST_FAMILIES = 4
 """The most families that a reason names."""

@@ -12,7 +12,6 @@ from paramtool import dialects
 from paramtool.cli import _completion
 from paramtool.cli.convert import command as convert
 from paramtool.cli.fuse import command as fuse
-from paramtool.dialects import listing
 from paramtool.parts import layout
 from paramtool.parts.layout import all_part_layouts
 from tests.hostile.command import quick
@@ -44,9 +43,9 @@ def test_a_layout_of_parts_shows_what_is_known_of_it(layout: object, tmp_path: P
 def test_a_dialect_shows_its_version_and_models(name: str, tmp_path: Path) -> None:
     """And what is refused; --json has all models."""
     ran = quick("layouts", name, cwd=tmp_path)
-    one = listing.dialect(name)
+    one = dialects.table(name)
     assert ran.code == 0 and one.version in ran.out and one.title in ran.out
-    assert all(text in ran.out for text in one.caveats)
+    assert all(text in ran.out for text in one.notes)
     document = json.loads(quick("layouts", name, "--json", cwd=tmp_path).out)
     assert document["layouts"] == document["parts"] == []
     assert document["dialects"][0]["models"] == list(one.models)

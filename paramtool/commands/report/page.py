@@ -54,7 +54,7 @@ from paramtool.passes.rnn import find
 if TYPE_CHECKING:
     from paramtool.parts.pieces import Digit, Piece
     from paramtool.passes.parts.fuse import Joint
-    from paramtool.passes.parts.seen_groups import SeenGroup
+    from paramtool.passes.parts.groups import SeenGroup
 
 
 MAX_GROUPS, MAX_BUFFERS, MAX_NETWORKS, MAX_PARTS = 16, 12, 12, 24
@@ -359,8 +359,8 @@ def _words(group: SeenGroup) -> str:
 
 def _joints(found: Inspection, group: SeenGroup) -> list[Joint]:
     """The fused weights of the first module; none where a fact is missing."""
+    from paramtool.commands._fusing import seen_apart
     from paramtool.commands.rearrangement import config_beside, shapes_of
-    from paramtool.commands.unfuse_seen import unfused
     from paramtool.parts.config_facts import KnownModel
     from paramtool.parts.facts import NONE
     from paramtool.passes.parts.fuse import KnownParts
@@ -372,7 +372,7 @@ def _joints(found: Inspection, group: SeenGroup) -> list[Joint]:
         patterns = [f"{group.first}.{name}".lstrip(".") for name in group.names]
         at = patterns if group.kind != "experts" else [group.first]
         known = KnownParts(inside, model.sizes, packing=model.packing)
-        made = unfused(found.checkpoint, at, NONE, known).joints
+        made, _ = seen_apart(found.checkpoint, at, NONE, known)
         return [one for one in made if len(one.stored.shape) > 1 and not one.described.companion]
     return []
 
