@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import paramtool
 from paramtool.errors import FormatError
@@ -146,3 +148,16 @@ def test_truncation_of_an_index_and_its_shards_at_any_byte(tmp_path: Path) -> No
         file.write_bytes(data)
     assert quick("inspect", path.name, cwd=tmp_path).code == 0
     assert INDEX in contents(tmp_path)
+
+
+def test_a_broken_shard_is_one_row(tmp_path: Path) -> None:
+    """However many there are: where, and what is wrong with it."""
+    names = {f"w{k}": f"model-0000{k}-of-00003.safetensors" for k in (1, 2, 3)}
+    for key, name in names.items():
+        save_file({key: torch.ones(3)}, tmp_path / name)
+        os.truncate(tmp_path / name, (tmp_path / name).stat().st_size - 5)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    ran = quick("inspect", ".", cwd=tmp_path)
+    head, *rows, hint = ran.err.splitlines()
+    assert ran.code == 3 and head.endswith("3 defects") and hint.startswith("hint: "), ran
+    assert [row.split(": ")[0].strip() for row in rows] == [f"./{name}" for name in names.values()], ran

@@ -83,7 +83,8 @@ def _read_shards(
         except UnsafeError as error:
             raise error.located(path) from None
         except ParamtoolError as error:
-            defects.append(error.message)
+            here = f"{os.path.join(folder, file)}: "
+            defects += [here + one for one in error.defects] if isinstance(error, Defects) else [error.message]
             hints.append(_missing(path, weight_map) if isinstance(error, MissingFileError) else error.hint)
             asked += error.asked
     defects += _name_defects(weight_map, omit(shards, linked))
