@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from inspect import cleandoc
 from typing import Any
 
@@ -27,7 +27,9 @@ class Command(click.Command):
     `common` names the options of a short help; the others, and the rules `more`, are in the long one.
     """
 
-    def __init__(self, *args: Any, common: str = "", more: Sequence[tuple[str, str]] = (), **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, common: str = "", more: Callable[[], Sequence[tuple[str, str]]] = tuple, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.common, self.more = common.split(), more
 
@@ -68,9 +70,9 @@ class Command(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The exit codes; in the long help what else there is to know."""
         super().format_epilog(ctx, formatter)
-        if ALL in ctx.meta and self.more:
+        if ALL in ctx.meta and (more := self.more()):
             with formatter.section("Rules, and what each finds"):
-                formatter.write_dl(self.more)
+                formatter.write_dl(more)
 
 
 def write_options(

@@ -17,9 +17,7 @@ from paramtool.cli._options import FAIL_ON, ONLY, READING, WEIGHTS, Row, options
 from paramtool.cli._paths import check
 from paramtool.cli._text import FILES, plural, size
 from paramtool.commands import inspect as inspect_command
-from paramtool.commands import rules as ruling
 from paramtool.commands.inspect import Inspection
-from paramtool.commands.rules import KINDS
 from paramtool.errors import MAX_LISTED, Defects, ParamtoolError, UnsafeError, UsageError, exit_code, printable
 from paramtool.formats.once import remembering
 from paramtool.grouping import grouped
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
 MANY_NAMES = 3
 """How many names a group of findings shows."""
-RULES = [(kind.id + kind.form, kind.words) for kind in KINDS]
 EPILOG = (
     "Exit codes: 0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file.  Unsafe counts more "
     "than bad, and that more than usage and findings."
@@ -71,7 +68,7 @@ class _Seen:
     "inspect",
     cls=Command,
     common="tensors tree digest config only weights optimizer fail_on",
-    more=RULES,
+    more=lambda: _rules(),  # imported for the long help alone
     epilog=EPILOG,
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=FILES)
@@ -120,8 +117,11 @@ def command(
     if depth is not None and not tree:
         raise UsageError("--depth needs --tree", hint="--tree --depth 2")
 
-    for text in fail_on:
-        ruling.parse(text)
+    if fail_on:
+        from paramtool.commands.rules import parse
+
+        for text in fail_on:
+            parse(text)
     listed = tensors or tree or digest or current.verbose or options["optimizer"] or options["optimizer_names"]
     how = _Printing(as_json, tensors or digest, tree, depth, len(fail_on), as_json or current.quiet or bool(listed))
 
@@ -134,6 +134,13 @@ def command(
         return _Seen(path, how, found, unsafe or _contradicted(found))
 
     return _one(look(paths[0]), how) if len(paths) == 1 else _many(paths, look, how)
+
+
+def _rules() -> list[tuple[str, str]]:
+    """Each rule, and what it finds."""
+    from paramtool.commands.rules import KINDS
+
+    return [(kind.id + kind.form, kind.words) for kind in KINDS]
 
 
 def _refused(found: Inspection) -> Failure | None:

@@ -62,6 +62,7 @@ def test_inspect_imports_nothing_heavy(make: object, flags: tuple[str, ...], tmp
     found = modules(tmp_path, "inspect", path.name, *flags)
     assert not HEAVY & found, HEAVY & found
     assert "paramtool.cli.inspect" in found
+    assert ("paramtool.commands.rules" in found) is ("--fail-on" in flags)
 
 
 def test_a_refusal_imports_nothing_heavy(tmp_path: Path) -> None:
