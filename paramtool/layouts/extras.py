@@ -7,12 +7,11 @@ them would keep the network's shapes and change its function.  So each such tens
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from paramtool.package_data import package_data
+from paramtool.layouts.spec import words
 
 TAKEN = "taken"
 HARMLESS = "harmless"
@@ -56,7 +55,4 @@ def _pattern(template: str) -> str:
     return rf"(?:(?P<at>.+?)[./])??{text}"
 
 
-EXTRAS = tuple(
-    Extra(**{**row, "names": tuple(row["names"])})
-    for row in json.loads(package_data("layouts", "words.json"))["extras"]
-)
+EXTRAS = tuple(Extra(**{**row, "names": tuple(row["names"])}) for row in words()["extras"])

@@ -20,7 +20,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from paramtool.layouts.pattern import Binding
-from paramtool.layouts.spec import Spec
+from paramtool.layouts.spec import Spec, words
 
 if TYPE_CHECKING:
     from paramtool.layouts.layout import Form, TensorRule
@@ -114,16 +114,7 @@ def front(row: TensorRule, said: Mapping[str, str | None], name: str) -> str:
 # --- Which layouts each file format usually holds: those that the format's own library writes -------------------------
 
 
-HOMES = (
-    ("mxnet", ("mxnet",), "MXNet"),
-    ("torch", ("torch", "cudnn"), "PyTorch"),
-    ("keras", ("keras",), "Keras"),
-    ("onnx", ("onnx", "torch"), "ONNX"),
-    ("jld2", ("flux",), "Flux"),
-    ("bson", ("flux",), "Flux"),
-    ("tensorflow", ("keras", "tf1"), "TensorFlow"),
-    ("paddle", ("paddle", "torch"), "Paddle"),
-)
+HOMES = tuple((begin, tuple(layouts.split()), library) for begin, layouts, library in words()["homes"])
 """(prefix of the format's name, layouts that its library writes, library).  ONNX files of PyTorch's exporter also hold
 PyTorch's own tensors.  Other formats (safetensors, npz, HDF5) may hold tensors of any library."""
 FLAT = {"mxnet": "mxnet.flat"}

@@ -13,7 +13,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import frozen
@@ -305,14 +306,20 @@ def merged(*sources: tuple[str, Facts]) -> dict[str, object]:
 # mxnet.gluon.rnn.LSTM and mx.sym.RNN, tf.nn.rnn_cell.LSTMCell, the ONNX operators, and cuDNN's descriptors.
 
 
-_WORDS = json.loads(package_data("layouts", "words.json"))
-SAME: Mapping[str, str] = _WORDS["same"]
+@cache
+def words() -> Mapping[str, Any]:
+    """What other libraries call things, and what they store beside networks: `words.json`."""
+    found: Mapping[str, Any] = json.loads(package_data("layouts", "words.json"))
+    return found
+
+
+SAME: Mapping[str, str] = words()["same"]
 """{another library's word in lower case, alone or with its value: the words of a spec that it means}."""
-FIELDS = {other: own for own, others in _WORDS["fields"].items() for other in others.split()}
+FIELDS = {other: own for own, others in words()["fields"].items() for other in others.split()}
 """{another library's word in lower case: the field of a spec}."""
-KIND_FIELDS = _WORDS["kind_fields"].split()
+KIND_FIELDS = words()["kind_fields"].split()
 """Words whose value is a kind of network, as in `mode=lstm`."""
-NO_WEIGHTS = _WORDS["no_weights"].split()
+NO_WEIGHTS = words()["no_weights"].split()
 """Arguments of constructors that do not change which weights a network has."""
 
 

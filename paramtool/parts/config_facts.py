@@ -32,9 +32,18 @@ from paramtool.parts.packing import packing_of
 _KEYS = json.loads(package_data("parts", "config_keys.json"))
 VERSION: str = _KEYS["version"]
 """The version of transformers."""
-ROWS: Mapping[str, str] = {name: row for row, names in _KEYS["rows"].items() for name in names}
+ROWS: Mapping[str, str] = {
+    **{name: row for row, names in _KEYS["rows"].items() for name in names},
+    "dbrx": "heads=n_heads|num_attention_heads:16 hidden=d_model|hidden_size:2048 "
+    "kv_heads=attn_config.kv_n_heads:1 head_dim=:hidden/heads rotary=:head_dim experts=ffn_config.moe_num_experts:4",
+    "jetmoe": "kv_heads=num_key_value_heads:16 group=num_experts_per_tok:2 head_dim=kv_channels:128 "
+    "experts=num_local_experts|num_experts:8",
+}
 """{a model type, or one and a half of it, `bart/encoder`: its rules}.  A model type has no row where no rule gave what
-its modules have, and a row lacks the words that differ from layer to layer."""
+its modules have, and a row lacks the words that differ from layer to layer.  By hand are model types whose modules do
+not show their sizes (transformers 5.23.0: configuration_dbrx.py 42, 75, 122; modeling_dbrx.py 173-187, where
+num_key_value_heads beside attn_config is not read; configuration_jetmoe.py `__post_init__`, where each expert that a
+token takes has its heads of q)."""
 TOWERS: Mapping[str, dict[str, str]] = {
     name: dict(one.split("=") for one in row.split()) for row, names in _KEYS["towers"].items() for name in names
 }
@@ -47,13 +56,6 @@ WRITTEN = (*RANKS, "linear_key_dim", "linear_value_dim")
 """Words of `KEYS` whose keys have one meaning in every model type, and are read also where the table has no rule for
 them.  OLMo-Hybrid calculates the last two where they are absent (transformers 5.23.0:
 olmo_hybrid/configuration_olmo_hybrid.py 138-141): they are not known then."""
-FUSED_ROWS = {
-    "dbrx": "heads=n_heads|num_attention_heads:16 hidden=d_model|hidden_size:2048 "
-    "kv_heads=attn_config.kv_n_heads:1 head_dim=:hidden/heads experts=ffn_config.moe_num_experts:4",
-    "modernbert": "heads=num_attention_heads:12 hidden=hidden_size:768 kv_heads=:heads head_dim=:hidden/heads",
-}
-"""Rows by hand for model types whose modules do not show their sizes (transformers 5.23.0: configuration_dbrx.py 42,
-75, 122; modeling_dbrx.py 173-187; configuration_modernbert.py 80-83, modeling_modernbert.py 235-261)."""
 UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|head_dim)$|_per_layer$|^block_configs$")
 """Keys of configs whose layers or halves differ in their heads: `KEYS` do not say which."""
 
@@ -83,7 +85,7 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     if not key:
         is_plain = (model_type or not path) and model_type not in TOWERS and not _known(model_type)
         return derived(_plain(reader)) if is_plain else NONE
-    reader.take_all(f"{ROWS[key] if key in ROWS else FUSED_ROWS[key]} {layer_kinds.rules(model_type, layers)}")
+    reader.take_all(f"{ROWS[key]} {layer_kinds.rules(model_type, layers)}")
     for word in WRITTEN:
         if word not in reader.sizes and any(inner.get(one) not in (None, 0, "auto") for one in KEYS[word]):
             reader.take(word, "|".join(KEYS[word]) + ":")
@@ -155,7 +157,7 @@ def _row_key(tower: _Tower) -> str:
     own, placed = tower.model_type, f"{tower.outer}{tower.model_type}"
     for name in (placed, own) if tower.outer else (own,):
         for key in (f"{name}/{tower.side}", name) if tower.side else (name,):
-            if key in ROWS or key in FUSED_ROWS:
+            if key in ROWS:
                 return key
         if any(f"{name}/{side}" in ROWS for side in SIDES):
             return ""
@@ -164,7 +166,7 @@ def _row_key(tower: _Tower) -> str:
 
 def is_known(model_type: str) -> bool:
     """Whether the keys of a model type's config were compared with its modules."""
-    return model_type in MODEL_TYPES or model_type in FUSED_ROWS or _known(model_type)
+    return model_type in MODEL_TYPES or _known(model_type)
 
 
 def _known(model_type: str) -> bool:
@@ -322,22 +324,6 @@ def _codegen(reader: ConfigReader) -> str:
     )
 
 
-def _dbrx(reader: ConfigReader) -> str:
-    """modeling_dbrx.py 173-181: heads of k and v are in attn_config; num_key_value_heads beside it is not read."""
-    return (
-        "heads=n_heads|num_attention_heads:16 hidden=d_model|hidden_size:2048 kv_heads=attn_config.kv_n_heads:1 "
-        "head_dim=:hidden/heads rotary=:head_dim experts=ffn_config.moe_num_experts:4"
-    )
-
-
-def _jetmoe(reader: ConfigReader) -> str:
-    """configuration_jetmoe.py, __post_init__: each expert that a token takes has num_key_value_heads heads of q."""
-    return (
-        "kv_heads=num_key_value_heads:16 group=num_experts_per_tok:2 head_dim=kv_channels:128 "
-        "experts=num_local_experts|num_experts:8"
-    )
-
-
 MODEL_TYPES: Mapping[str, Callable[[ConfigReader], str]] = {
     "falcon": _falcon,
     "RefinedWeb": _refined_web,
@@ -345,8 +331,6 @@ MODEL_TYPES: Mapping[str, Callable[[ConfigReader], str]] = {
     "gpt_bigcode": _gpt_bigcode,
     "chatglm": _chatglm,
     "codegen": _codegen,
-    "dbrx": _dbrx,
-    "jetmoe": _jetmoe,
 }
 """{model type: what gives its rules}"""
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from paramtool.errors import LayoutError, listed, plural
-from paramtool.parts.config_facts import FUSED_ROWS, NESTED, RANKS, ROWS, SIDES, TOWERS, is_known
+from paramtool.parts.config_facts import NESTED, RANKS, ROWS, SIDES, TOWERS, is_known
 from paramtool.parts.facts import KEYS
 from paramtool.parts.widths import FFN, HIDDEN, exceptions
 
@@ -103,7 +103,7 @@ def _sizes() -> frozenset[str]:
     """The keys that say a size, or a number of layers."""
     found = {key for keys in KEYS.values() for key in keys} | {*LAYERS, *COUNTS}
     found |= {key.format(side) for key in OF_SIDE for side in SIDES}
-    for rules in (*ROWS.values(), *FUSED_ROWS.values()):
+    for rules in ROWS.values():
         for rule in rules.split():
             keys = rule.partition("=")[2].partition(":")[0]
             found |= {key for key in keys.split("|") if key and not key.startswith("*") and "." not in key}

@@ -17,9 +17,9 @@ from paramtool import layouts
 from paramtool.errors import LayoutError, plural
 from paramtool.grouping import omit
 from paramtool.layouts.evidence import evidence
-from paramtool.layouts.layout import Form, Layout, LayoutTensor, Option, Place, TensorRule, refusals, stored
+from paramtool.layouts.layout import Form, Layout, LayoutTensor, Place, from_table, refusals, stored
 from paramtool.layouts.networks import Network, as_stored, modules, network_if_any, squeezed
-from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec, usual, word
+from paramtool.layouts.spec import WORDS, ZEROABLE, Cell, Spec, usual, word, words
 from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Ordered
@@ -34,26 +34,8 @@ ROUNDING = 64
 many units in the last place of the largest element."""
 KEPT_PREFIX = "paramtool.kept/"
 """The prefix of tensors that hold what a conversion would otherwise lose."""
-_KEPT_BIAS = {"lstm": "KIND.i[hidden] KIND-forget_bias.f[hidden] KIND.go[(gate hidden)]"}
-"""A kept bias holds the numbers as they were, so that none is rounded twice."""
-KEPT = Layout(
-    "kept",
-    "biases as they were before a conversion summed or shifted them",
-    tuple(
-        Form(
-            kind,
-            GATES[kind],
-            tuple(
-                TensorRule(name, _KEPT_BIAS.get(kind, "KIND[(gate hidden)]").replace("KIND", cell))
-                for name, cell in (("bias_ih_l{layer}{dir}", "bW"), ("bias_hh_l{layer}{dir}", "bR"))
-            ),
-            reset=reset,
-        )
-        for kind, reset in (("lstm", ""), ("gru", "after"), ("gru", "before"), ("rnn", ""))
-    ),
-    separator="/",
-    options=(Option("forget_bias", "0.0", "what had been subtracted from the forget gate's bias in the source"),),
-)
+KEPT = from_table(words()["kept"])
+"""How biases are kept: the numbers as they were, so that none is rounded twice."""
 _KEPT_NAME = re.compile(r"(?:minus_(?P<off>[^/]+)/)?bias_(?:ih|hh)_l\d+(?:_reverse)?")
 
 
