@@ -18,8 +18,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from paramtool.commands import adapter_config
+from paramtool.commands.progress import Path
 from paramtool.commands.rearrangement import config_beside
 from paramtool.formats import hf_config
+from paramtool.formats.files import is_folder
 from paramtool.formats.hdf5.keras_config import KerasConfig
 from paramtool.formats.table import holds
 from paramtool.model import quantised
@@ -167,10 +169,16 @@ def of_codes(a: Checkpoint, b: Checkpoint, sides: tuple[str, str] = ("A", "B")) 
     return f"{SAME_BYTES}: {hf_config.NAME}" if (old or new) and all(codes) else "", codes
 
 
-def of_adapters(a: Checkpoint, b: Checkpoint, is_renamed: bool, sides: tuple[str, str] = ("A", "B")) -> str:
-    """How the configs beside two adapters scale and add their factors differently, in words."""
+def of_adapters(
+    a: Checkpoint, b: Checkpoint, paths: tuple[Path, Path], is_renamed: bool, sides: tuple[str, str] = ("A", "B")
+) -> str:
+    """How the configs beside two adapters scale and add their factors differently, in words.
+
+    A folder is an adapter with its config, and a file that is given without its folder is its factors.
+    """
     old, new = of_adapter(a, is_renamed), of_adapter(b, is_renamed)
-    how = differences(old, new, sides) if old and new else f"is beside {sides[not old]} alone" if old or new else ""
+    how = f"is beside {sides[not old]} alone" if bool(old) != bool(new) and is_folder(paths[not old]) else ""
+    how = differences(old, new, sides) if old and new else how
     return (
         how and f"{adapter_config.NAME}: {how}; the factors are the same, and what they add to the weights may not be"
     )

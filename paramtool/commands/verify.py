@@ -329,7 +329,7 @@ def _compared(
     if how and (names := codes[0] & codes[1]):  # a config.json is beside a file, and not in it
         differences.append(f"{some(names)}: {how}")
     is_renamed = output_whole.entries.keys() != source.entries.keys()
-    if how := _value_facts.of_adapters(output_whole, source, is_renamed, SIDES):
+    if how := _value_facts.of_adapters(output_whole, source, (output, against), is_renamed, SIDES):
         differences.append(how)
     if not asked.all:  # else they are compared with all objects
         others = other_versions(expected.objects, found.objects, ((name, name) for name in expected.entries))

@@ -206,7 +206,7 @@ def diff(
     )
     renames = [(one.b[0], one.a[0]) for one in tensors if len(one.a) == 1 == len(one.b)]
     is_renamed = any(one.a != one.b for one in tensors)
-    adapters = of_adapters(first, second, is_renamed)
+    adapters = of_adapters(first, second, (a, b), is_renamed)
     versions = other_versions(first.objects, second.objects, renames)
     first, second = work.as_made
     has_keys = _says_nesting(first, second) and _says_nesting(second, first)
