@@ -59,10 +59,10 @@ def compare(
 
 def _matches(pool: Pool, rest: list[Candidate], advance: Advance) -> Iterator[Match]:
     """What can be taken from others, one kind after the other: what was found may still hold others."""
+    from paramtool.engine.compare.axes import transposes
     from paramtool.engine.compare.casts import casts
     from paramtool.engine.compare.equal import reshaped
     from paramtool.engine.compare.slices import proved, slices
-    from paramtool.engine.compare.transposes import transposes
 
     inner = {one.name for one in rest if not one.is_whole}
     searches: tuple[Callable[[set[str]], Iterator[Match]], ...] = (

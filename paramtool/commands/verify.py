@@ -145,19 +145,8 @@ def verify(
     result = _compared(found.checkpoint, expected.checkpoint, output, against, asked=asked, progress=progress)
     result = replace(result, warnings=(*result.warnings, *dict.fromkeys((*found.told, *expected.told))))
     instead = {hf_config.NAME: os.fspath(new_config)} if new_config is not None else {}
-    # A result with what the files beside one set of weights say, the state of optimizers among them.
-    if not _are_whole(result, asked):
-        return result
-    from paramtool.commands._state_again import state_files_again
-
-    state = state_files_again(result.output, found.checkpoint, result.against, expected.checkpoint, allowing=allowed)
-    result = replace(
-        result,
-        differences=(*result.differences, *state.differences),
-        warnings=(*result.warnings, *state.notes),
-    )
     sets = {"": [found]}, {"": [expected]}
-    return _beside(result, *sets, asked, progress=progress, without=state.compared, instead=instead)
+    return _beside(result, *sets, asked, allowing=allowed, progress=progress, instead=instead)
 
 
 def _filled(output: Path, against: Weights, options: RelayoutOptions) -> Verified:
@@ -214,30 +203,7 @@ def verify_each(
     more = [os.path.join(place, name) for place, name in mine if (place, name) not in theirs]
     differences = (*result.differences, *(f"weights {label!r}: the source does not have them" for label in more))
     result = replace(result, differences=differences)
-    result, states = _with_states(result, found, expected, asked, allowing=allowed)
-    return _beside(result, found, expected, asked, progress=progress, without=states)
-
-
-def _with_states(
-    result: Verified, found: Sets, expected: Sets, asked: _Compared, *, allowing: Allowed
-) -> tuple[Verified, list[str]]:
-    """A result with what becomes of optimizers in folders with one set of weights, and the files that were compared."""
-    from paramtool.commands._state_again import state_files_again
-
-    compared: list[str] = []
-    for place, sets in found.items() if _are_whole(result, asked) else ():
-        if len(sets) == 1 == len(expected.get(place, ())):
-            there, here = os.path.join(result.output, place), os.path.join(result.against, place)
-            source = expected[place][0].checkpoint
-            state = state_files_again(there, sets[0].checkpoint, here, source, allowing=allowing)
-            label = f"{place}: " if place else ""
-            differences = (f"{label}{text}" for text in state.differences)
-            warnings = (f"{label}{text}" for text in state.notes)
-            result = replace(
-                result, differences=(*result.differences, *differences), warnings=(*result.warnings, *warnings)
-            )
-            compared += (f"{place}/{name}" if place else name for name in state.compared)
-    return result, compared
+    return _beside(result, found, expected, asked, allowing=allowed, progress=progress)
 
 
 def _same_choice(output: Path, weights: str | None) -> str | None:
@@ -266,21 +232,35 @@ def _are_whole(result: Verified, asked: _Compared) -> bool:
 
 
 def _beside(
-    result: Verified, found: Sets, expected: Sets, asked: _Compared, *, progress: Progress,
-    without: Collection[str] = (), instead: Mapping[str, str] = MappingProxyType({}),
+    result: Verified, found: Sets, expected: Sets, asked: _Compared, *, allowing: Allowed, progress: Progress,
+    instead: Mapping[str, str] = MappingProxyType({}),
 ) -> Verified:  # fmt: skip
-    """A result with what the files beside the weights say, where two folders are compared as a whole."""
+    """A result with what the files beside the weights say, where two folders are compared as a whole.
+
+    Those of optimizers are compared beside one set of weights.
+    """
     if not _are_whole(result, asked):
         return result
     from paramtool.commands import _file_differences
+    from paramtool.commands._state_again import state_files_again
 
+    differences, warnings, compared = [*result.differences], [*result.warnings], list[str]()
+    for place, sets in found.items():
+        if len(sets) == 1 == len(expected.get(place, ())):
+            there, here = os.path.join(result.output, place), os.path.join(result.against, place)
+            source = expected[place][0].checkpoint
+            state = state_files_again(there, sets[0].checkpoint, here, source, allowing=allowing)
+            label = f"{place}: " if place else ""
+            differences += (f"{label}{text}" for text in state.differences)
+            warnings += (f"{label}{text}" for text in state.notes)
+            compared += (os.path.join(place, name) for name in state.compared)
     files = _file_differences.beside(
-        result.output, found, result.against, expected, progress=progress, without=without, instead=instead
+        result.output, found, result.against, expected, progress=progress, without=compared, instead=instead
     )
     return replace(
         result,
-        differences=(*result.differences, *files.differences),
-        warnings=tuple(dict.fromkeys((*result.warnings, *files.notes))),
+        differences=(*differences, *files.differences),
+        warnings=tuple(dict.fromkeys((*warnings, *files.notes))),
         compared=(*result.compared, "files"),
     )
 
@@ -377,7 +357,7 @@ def _unproved(source: Checkpoint, output: Checkpoint, lost: Set[str], made: Set[
     one network of the source, which has its name if any has, and no other network is made of that one.
     """
     from paramtool.commands.diff.diff import Comparing
-    from paramtool.commands.diff.networks import networks_of
+    from paramtool.commands.diff.tables import networks_of
 
     known = output.entries.keys() - made
     a = replace(source, entries={name: one for name, one in source.entries.items() if name not in known})

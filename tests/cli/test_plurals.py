@@ -135,7 +135,7 @@ def counted_by_hand() -> Iterator[str]:
 
 
 ALWAYS_SEVERAL = {
-    "commands/diff/words.py: {len(runs) // period} times",
+    "commands/diff/found.py: {len(runs) // period} times",
     "cli/_inspect_rows.py: {names} names",
     "formats/pickle/numpy_values.py: {len(shape)} axes",
     "formats/bson/read.py: {len(view.shape)} axes",

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from paramtool.commands.diff import copies
+from paramtool.commands.diff import lines
 from paramtool.commands.diff.diff import diff
 from paramtool.model.diff import LAYOUT, REMOVED
 
@@ -50,7 +50,7 @@ def test_copies_that_are_lost_are_counted(copies: int, tmp_path: Path) -> None:
 def test_rows_are_read_again_only_where_some_were_never_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """B has each row twice, and all of A is found: nothing is to be given."""
     read: list[object] = []
-    monkeypatch.setattr(copies, "_digests", lambda source, lines, which: read.append(which) or iter(()))
+    monkeypatch.setattr(lines, "_digests", lambda source, lines, which: read.append(which) or iter(()))
     save_file({"w": ROWS}, tmp_path / "a.safetensors")
     save_file({"x": torch.cat([ROWS, ROWS]).flip(0)}, tmp_path / "b.safetensors")
     found = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")

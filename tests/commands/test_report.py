@@ -25,7 +25,8 @@ from paramtool.commands.report.modules import MAX_NODES, StoredTensor, parts, se
 from paramtool.commands.report.page import buffers, network_figures, parts_figures
 from paramtool.commands.report.sharing import equal_groups, part_of, shared_groups
 from paramtool.commands.report.write import default_output
-from paramtool.engine.compare.sides import Sides, WindowPair
+from paramtool.engine.compare.changes import WindowPair
+from paramtool.engine.compare.sides import Sides
 from paramtool.errors import OutputError, UnsafeError
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View, contiguous

@@ -21,7 +21,7 @@ from paramtool.package_data import package_data
 from paramtool.parts import patterns, solving
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes
-from paramtool.passes.diff.exchanges import exchanged
+from paramtool.passes.diff.names import exchanged
 from tests.dialects.moved import moved, shapes
 from tests.examples import examples
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from paramtool import formats
-from paramtool.engine.compare.sides import Sides, WindowPair
+from paramtool.engine.compare.changes import WindowPair
+from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read import open_files, pairs
 from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError

@@ -189,9 +189,8 @@ def test_columns_that_do_not_fit_into_memory_are_undecided(place: Path) -> None:
 @pytest.mark.parametrize("memory", [1 << 17, 1 << 26])
 @pytest.mark.parametrize("how", HOW)
 def test_blocks_of_any_size(place: Path, how: str, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strips of a few elements, squares that do not divide the tensor."""
+    """Strips of a few elements, of which some do not divide the tensor."""
     monkeypatch.setattr(line_proof, "BLOCK_NBYTES", 700)
     monkeypatch.setattr(line_proof, "SHARES", 1 << 17)
-    monkeypatch.setattr(line_proof, "TILE", 5)
     monkeypatch.setattr(line_proof, "LONG", 4)
     assert has_same_numbers(compared(place, *planted(how, np.random.default_rng(3), "f4"), memory=memory))

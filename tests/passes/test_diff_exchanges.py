@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.passes.diff.exchanges import exchanged
+from paramtool.passes.diff.names import exchanged
 
 NAMES = [f"model.layers.{k}.{name}.weight" for k in range(5) for name in ("q", "k", "o")] + ["model.norm.weight"]
 

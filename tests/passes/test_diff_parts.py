@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paramtool.parts import solving
-from paramtool.passes.diff import part_maps, positions
-from paramtool.passes.diff.part_names import fused_in, modules, parts_in
+from paramtool.passes.diff import part_maps
+from paramtool.passes.diff.part_maps import fused_in, modules, parts_in
 
 
 def test_parts_and_fused_tensors_are_found_by_name() -> None:
@@ -36,8 +36,8 @@ def test_one_of_the_maps_is_that_of_the_heads(heads: int) -> None:
               for row in range(size) for column in range(2)]  # fmt: skip
 
     def told(one: part_maps.PartMap) -> list[str]:
-        held = positions.held(one.mine)
-        places = (positions.origin(k, one.theirs, held) for k in range(72))
+        held = part_maps.held(one.mine)
+        places = (part_maps.origin(k, one.theirs, held) for k in range(72))
         return [f"{place.name} {place.element}" for place in places if place is not None]
 
     assert wanted in [told(one) for one in maps] and len(maps) == len(part_maps.divisors(12))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
-from typing import Any, NamedTuple
+from itertools import islice, product
+from typing import NamedTuple
 
-from paramtool.commands.diff.renames import NamePair
 from paramtool.commands.diff.settled import SURE_NBYTES, Settled, may_be_cast
 from paramtool.engine.compare.axes import AxesWay, along, are_same, backwards, corners, ends, may_be, ways
-from paramtool.engine.compare.cast_verdicts import CastPair, narrow
-from paramtool.engine.compare.sides import WindowPair, is_constant
+from paramtool.engine.compare.casts import cast_verdict, narrow
+from paramtool.engine.compare.changes import WindowPair
+from paramtool.engine.compare.sides import is_constant
 from paramtool.engine.read.source import Source
 from paramtool.grouping import grouped
-from paramtool.model.diff import CHANGED, LAYOUT, ROUNDED
+from paramtool.model.diff import CHANGED, LAYOUT
 from paramtool.model.dtype import DType
 from paramtool.model.tiling import unread
 from paramtool.model.view import View, Views
@@ -32,6 +32,8 @@ class ReorderedTensor(NamedTuple):
 
     old: str
     way: AxesWay
+    kind: str = ""
+    """LAYOUT, CAST or ROUNDED, once every byte was compared."""
 
     @property
     def is_cast(self) -> bool:
@@ -39,65 +41,35 @@ class ReorderedTensor(NamedTuple):
         return self.way.a.dtype != self.way.b.dtype
 
     @property
-    def pair(self) -> CastPair:
+    def pair(self) -> WindowPair:
         """The first with its axes moved, and the second."""
-        return CastPair(self.way.moved, self.way.b)
+        return WindowPair(self.way.moved, self.way.b)
 
 
 def by_axes(work: Settled, varied: Views, twice: TakenTwice) -> None:
     """Settle what is a tensor of the first with its axes in another order, merged or split, or running backwards."""
     search = _AxesSearch(work, varied)
     every = {name: list(search.candidates(name, varied[name])) for name in by_own_names(work, varied)}
-    exact = {name: [one for one in some if not one.is_cast] for name, some in every.items()}
-    names = [name for name, some in exact.items() if some]
-    tasks = [(exact[name], [WindowPair(one.way.a, one.way.b) for one in exact[name]]) for name in names]
-    for name, held in zip(names, work.sides.map(search.held, tasks), strict=True):
-        some, is_unique = [exact[name][k] for k in held], len(held) == 1
-        free = next((one for one in some if not _is_copy(work, name, one, twice)), None)
-        if some and free is None:  # of more than two that are equal
-            others = [one for one in exact[name] if not _is_copy(work, name, one, twice)]
-            ((*held,),) = work.sides.map(search.held, [(others, [WindowPair(one.way.a, one.way.b) for one in others])])
-            free = others[held[0]] if held else None
+    every = {name: sorted(some, key=lambda one: one.is_cast) for name, some in every.items() if some}
+    for name, held in zip(every, search.held(every.values()), strict=True):
+        free = next((found for found in held if not _is_copy(work, name, found, twice)), None)
+        if held and free is None:  # of more than two that are equal
+            (others,) = search.held([[one for one in every[name] if not _is_copy(work, name, one, twice)]])
+            free = next(iter(others), None)
         if free is not None:
             free = free._replace(old=twice.spare(free.old, name))
-            _settle(work, name, free, kind=LAYOUT, is_unique=is_unique)
+            work.use(free.old, [work.a[free.old]])
+            work.ways[name] = free.way
+            how, lost = words(work.a[free.old].shape, work.b[name].shape, free.way), work.lost(free.kind, [free.pair])
+            work.settle(free.kind, [free.old], name, how=how, is_unique=len(held) == 1, change=lost)
+            work.proved_by(name, [free.pair])
             twice.made(name, [free.old])
-        elif some:
-            twice.note(name, [some[0].old])
-    rest = {name: [one for one in some if one.is_cast] for name, some in every.items() if name in work.left_b}
-    _by_casts(work, {name: some for name, some in rest.items() if some}, twice)
+        elif held:
+            twice.note(name, [held[0].old])
 
 
 def _is_copy(work: Settled, name: str, one: ReorderedTensor, twice: TakenTwice) -> bool:
     return twice.is_copy(name, [(one.old, work.a[one.old])])
-
-
-def _by_casts(work: Settled, left: Mapping[str, Sequence[ReorderedTensor]], twice: TakenTwice) -> None:
-    """The same of candidates of another type, the first of each tensor and then the next."""
-    tried = [(name, some[0]) for name, some in left.items()]
-    kinds = list(work.sides.casts([one.pair] for _, one in tried))
-    rounded = [one for (_, one), kind in zip(tried, kinds, strict=True) if kind == ROUNDED]
-    lost = work.sides.changes([WindowPair(one.pair.a, one.pair.b)] for one in rounded)
-    for (name, one), kind in zip(tried, kinds, strict=True):
-        if kind != CHANGED:
-            change = next(lost)._replace(rows=(), row_count=0) if kind == ROUNDED else None
-            if _is_copy(work, name, one, twice):
-                twice.note(name, [one.old])
-                continue
-            one = one._replace(old=twice.spare(one.old, name))
-            _settle(work, name, one, kind=kind, is_unique=len(left[name]) == 1, change=change)
-            twice.made(name, [one.old])
-    more = {name: some[1:] for name, some in left.items() if name in work.left_b and some[1:]}
-    if more:
-        _by_casts(work, more, twice)
-
-
-def _settle(work: Settled, name: str, one: ReorderedTensor, **more: Any) -> None:
-    how = words(work.a[one.old].shape, work.b[name].shape, one.way)
-    work.use(one.old, [work.a[one.old]])
-    work.ways[name] = one.way
-    work.settle(more.pop("kind"), [one.old], name, how=how, **more)
-    work.proved_by(name, [one.pair])
 
 
 def words(old: Sequence[int], new: Sequence[int], way: AxesWay) -> str:
@@ -124,14 +96,11 @@ class _AxesSearch:
 
     def __init__(self, work: Settled, varied: Views) -> None:
         self._work, self._sources = work, (work.sides.a.source, work.sides.b.source)
-        self._memory = work.memory
         self._by_size: dict[int, dict[DType, list[str]]] = {}
-        self._shapes: dict[tuple[int, DType], set[tuple[int, ...]]] = {}
         sizes = {view.numel for view in varied.values()}
         for name, view in work.left_a.items():
             if view.numel in sizes and _is_sure(view):
                 self._by_size.setdefault(view.numel, {}).setdefault(view.dtype, []).append(name)
-                self._shapes.setdefault((view.numel, view.dtype), set()).add(view.shape)
         self._known: dict[object, dict[Token, list[str]]] = {}
 
     def candidates(self, name: str, view: View) -> Iterator[ReorderedTensor]:
@@ -141,20 +110,30 @@ class _AxesSearch:
         found = list(islice(self._forwards(name, view), MAX_TRIED))
         yield from found or islice(self._backwards(name, view), MAX_TRIED)
 
-    def held(self, a_source: Source, b_source: Source, some: Sequence[ReorderedTensor]) -> list[int]:
-        """Which candidates of one tensor hold in every byte; no more are compared than show whether one is alone."""
-        found: list[int] = []
-        for number, one in enumerate(some):
-            if are_same(a_source, b_source, (one.way, self._memory)):
-                found.append(number)
-                if len(found) > 1:
+    def held(self, tensors: Iterable[Sequence[ReorderedTensor]]) -> Iterator[list[ReorderedTensor]]:
+        """Which candidates of each tensor hold in every byte; no more are compared than show whether one is alone."""
+        sides = self._work.sides
+        verdict = partial(cast_verdict, block_nbytes=sides.a.block_nbytes(4))
+
+        def look(a_source: Source, b_source: Source, some: Sequence[ReorderedTensor]) -> list[ReorderedTensor]:
+            found: list[ReorderedTensor] = []
+            for one in some:
+                if len(found) > 1 or (found and one.is_cast and not found[0].is_cast):
                     break
-        return found
+                if one.is_cast:
+                    kind = verdict(a_source, b_source, [one.pair])
+                else:
+                    kind = LAYOUT if are_same(a_source, b_source, (one.way, self._work.memory)) else CHANGED
+                if kind != CHANGED:
+                    found.append(one._replace(kind=kind))
+            return found
+
+        return sides.map(look, ((some, [WindowPair(one.way.a, one.way.b) for one in some]) for some in tensors))
 
     def _forwards(self, name: str, view: View) -> Iterator[ReorderedTensor]:
         for dtype, names in self._by_size.get(view.numel, {}).items():
             small = dtype if dtype == view.dtype else narrow(dtype, view.dtype)
-            if small is not None and self._may_move(view, dtype):
+            if small is not None:
                 known = self._tokens((view.numel, dtype, small), names, partial(ends, dtype=small))
                 yield from self._fitting(name, known.get(ends(self._sources[1], view, small), ()), ways)
 
@@ -165,10 +144,6 @@ class _AxesSearch:
             known = self._tokens((view.dtype, *long), alike, corners)
             if known:
                 yield from self._fitting(name, known.get(corners(self._sources[1], view), ()), backwards)
-
-    def _may_move(self, new: View, dtype: DType) -> bool:
-        """Whether a tensor can be one of a type in the first with another shape, or with its axes in another order."""
-        return len(_long(new)) > 1 or self._shapes[new.numel, dtype] != {new.shape}
 
     def _tokens(
         self, key: object, names: Iterable[str], token: Callable[[Source, View], Token]
@@ -211,57 +186,45 @@ def _long(view: View) -> list[int]:
 def beside_axes(work: Settled) -> None:
     """Settle the biases beside what is another tensor with its axes moved, where the same move gives every byte."""
     for name, way in work.ways.items():
-        for old in biases_of(work.found[name].a[0], work.left_a):
-            for new in biases_of(name, work.left_b):
-                if not work.is_exchanged(old, new):
-                    _settle_beside(work, NamePair(old, new), name, way)
+        biases = product(biases_of(work.found[name].a[0], work.left_a), biases_of(name, work.left_b))
+        for old, new in biases:
+            a, b = work.a[old], work.b[new]
+            if old not in work.left_a or new not in work.left_b or work.is_exchanged(old, new):
+                continue  # the first, where several are called so
+            if a.numel != b.numel or a.shape == b.shape or not may_be_cast(a, b):
+                continue
+            for one in along(way, a, b):
+                pair = WindowPair(one.moved, one.b)
+                if kind := work.proved([pair]):
+                    work.use(old, [a])
+                    how = f"{words(a.shape, b.shape, one) if one.is_moved else 'reshaped'}, as {name!r}"
+                    work.settle(kind, [old], new, how=how, change=work.lost(kind, [pair]))
+                    break
 
 
 def strays(work: Settled) -> None:
     """Biases that are where they were, of kernels whose axes moved along them: together they are other weights."""
     for name, way in work.ways.items():
         kernel = work.found[name]
-        for old in biases_of(kernel.a[0], work.a) if kernel.is_unique else ():
-            for new in biases_of(name, work.b):
-                one = work.found.get(new)
-                if (
-                    one is None
-                    or one.a != (old,)
-                    or one.kind == CHANGED
-                    or is_constant(work.sides.b.source, work.b[new])
-                ):
-                    continue
-                every = list(along(way, work.a[old], work.b[new]))
-                if every and not any(work.proved([CastPair(by.moved, by.b)]) for by in every):
-                    how = f"does not follow the axes of {name!r}"
-                    work.found[new] = replace(one, kind=CHANGED, how=how, change=None)
+        for old, new in product(biases_of(kernel.a[0], work.a) if kernel.is_unique else (), biases_of(name, work.b)):
+            one = work.found.get(new)
+            if one is None or one.a != (old,) or one.kind == CHANGED:
+                continue
+            every = list(along(way, work.a[old], work.b[new]))
+            if not every or is_constant(work.sides.b.source, work.b[new]):
+                continue
+            if not any(work.proved([WindowPair(by.moved, by.b)]) for by in every):
+                how = f"does not follow the axes of {name!r}"
+                work.found[new] = replace(one, kind=CHANGED, how=how, change=None)
 
 
-def _settle_beside(work: Settled, names: NamePair, weight: str, way: AxesWay) -> None:
-    if names.old not in work.left_a or names.new not in work.left_b:  # one of several that are called so
-        return
-    a, b = work.a[names.old], work.b[names.new]
-    if a.numel != b.numel or a.shape == b.shape or not may_be_cast(a, b):
-        return
-    for one in along(way, a, b):
-        pair = CastPair(one.moved, one.b)
-        if kind := work.proved([pair]):
-            work.use(names.old, [a])
-            how = f"{words(a.shape, b.shape, one) if one.is_moved else 'reshaped'}, as {weight!r}"
-            work.settle(kind, [names.old], names.new, how=how, change=work.lost(kind, [pair]))
-            return
-
-
-# --- Second copies: tensors of the second that only use what other tensors of it use, so that the first has none for
-# them ---
+# --- Second copies: tensors of the second that only use what other tensors of it use ----------------------------------
 #
 # A  weight            B  weight transposed, and the same once more
 #
 # A program adds up the two biases of a cell, or reads both of two layers.  Names that share memory in the second are
-# one
-# tensor, and those of the first as many tensors as names: that they are untied is a verdict of its own.  A map that
-# takes
-# some lines more than once and others for the first time is a map as any other.
+# one tensor, and those of the first as many tensors as names: that they are untied is a verdict of its own.  A map that
+# takes some lines more than once and others for the first time is a map as any other.
 
 
 class TakenTwice:

@@ -13,27 +13,34 @@ from paramtool.commands._differences import gradients_apart, object_differences
 from paramtool.commands._value_facts import of_adapters
 from paramtool.commands.config_ties import as_stored
 from paramtool.commands.diff import explained
-from paramtool.commands.diff.casts import casts, casts_by_name, casts_by_renames, reshaped
 from paramtool.commands.diff.compounds import compounds, other_scales
+from paramtool.commands.diff.explained import kept_sums
 from paramtool.commands.diff.folds import folds
-from paramtool.commands.diff.graphs import stored_once
-from paramtool.commands.diff.kept_sums import kept_sums
 from paramtool.commands.diff.lines import by_lines
 from paramtool.commands.diff.made import MadeByTables
 from paramtool.commands.diff.recorded import recorded
-from paramtool.commands.diff.renames import by_content, by_later_renames, tiny
-from paramtool.commands.diff.rest import Rest
+from paramtool.commands.diff.rest import Rest, without_bytes
 from paramtool.commands.diff.settled import Settled
-from paramtool.commands.diff.taken import taken, taken_as_casts
-from paramtool.commands.diff.tied_parts import LostTie, MadeFrom
-from paramtool.commands.diff.ties import ties
-from paramtool.commands.diff.unread import unread
+from paramtool.commands.diff.ties import LostTie, MadeFrom, ties
+from paramtool.commands.diff.whole_tensors import (
+    by_content,
+    by_later_renames,
+    casts,
+    casts_by_name,
+    casts_by_renames,
+    reshaped,
+    stored_once,
+    taken,
+    taken_as_casts,
+    tiny,
+)
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of, training_state
 from paramtool.dialects import NAMES as DIALECTS
-from paramtool.engine.compare.cast_verdicts import ROUNDING, CastPair
-from paramtool.engine.compare.sides import Sides, WindowPair
+from paramtool.engine.compare.casts import ROUNDING
+from paramtool.engine.compare.changes import WindowPair
+from paramtool.engine.compare.sides import Sides
 from paramtool.errors import plural, some
 from paramtool.formats import OTHER_FORM
 from paramtool.formats.folder.weight_names import Weights
@@ -64,8 +71,8 @@ from paramtool.model.diff import (
 )
 from paramtool.model.display import Displayed
 from paramtool.model.view import View
-from paramtool.passes.diff.exchanges import exchanged
 from paramtool.passes.diff.names import (
+    exchanged,
     layer_place,
     number_words,
     numberless,
@@ -441,7 +448,7 @@ class Comparing(Settled):
         if self.left_b:
             by_content(self, is_squeezed=True)
         if self.left_b:
-            by_lines(self, made, progress)
+            by_lines(self, progress)
         if self.left_b:
             by_later_renames(self)
             casts_by_renames(self)
@@ -457,7 +464,7 @@ class Comparing(Settled):
         self.left_b |= self.taken
         rest.settle()
         made.strays()
-        unread(self)
+        without_bytes(self)
         self._compounds()
         order = [*self.b, *(name for name in self.found if name not in self.b)]
         return (*(self.found[name] for name in order if name in self.found), *self.gone)
@@ -556,7 +563,7 @@ def _are_alike(state: Settled, olds: dict[str, str], proved: str, view: View) ->
     return all((one.dtype, one.shape, one.strides) == (other.dtype, other.shape, other.strides) for one, other in pairs)
 
 
-def _moved(pair: CastPair, olds: dict[str, tuple[View, View]], news: tuple[View, View]) -> WindowPair | None:
+def _moved(pair: WindowPair, olds: dict[str, tuple[View, View]], news: tuple[View, View]) -> WindowPair | None:
     """The same windows on the tensors of another layer."""
     here = next((both for both in olds.values() if _holds(both[0], pair.a)), None)
     return None if here is None else WindowPair(_on(pair.a, *here), _on(pair.b, *news))

@@ -5,21 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paramtool.commands.diff.networks import of_networks
-from paramtool.commands.diff.settled import may_be_cast
-from paramtool.commands.diff.tables import Proposal
-from paramtool.engine.compare.cast_verdicts import cast_raw
-from paramtool.engine.compare.shifted import shift_between
+from paramtool.commands.diff.settled import Settled, may_be_cast
+from paramtool.commands.diff.tables import Proposal, of_networks
+from paramtool.engine.compare.casts import cast_raw
+from paramtool.engine.compare.changes import are_one, is_floating, rounded, shift_between, shift_of
 from paramtool.engine.compare.sides import Sides, is_number
+from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.source import Source
-from paramtool.engine.write.arithmetic import computed
+from paramtool.engine.write.verify import same_targets
 from paramtool.errors import LayoutError
+from paramtool.layouts.networks import Network, as_stored
+from paramtool.layouts.spec import Cell
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.diff import LED_BACK
+from paramtool.model.dtype import DType
 from paramtool.model.plan import Target
 from paramtool.model.view import View, Views
 from paramtool.passes.rnn.find import Found
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 MAX_CALCULATED_NBYTES = 256 << 20
 """The largest tensor that is calculated to be compared."""
@@ -79,15 +88,13 @@ def _is_sum_of_casts(target: Target, made_of: Source, there: View, source: Sourc
 
 def is_calculated(target: Target, made_of: Source, there: View, source: Source) -> bool:
     """Whether a tensor is what arithmetic makes of others: the sum of two biases, a bias and its forget bias."""
-    if all(copy.is_plain for copy in target.copies) or target.nbytes > MAX_CALCULATED_NBYTES:
-        return False
-    if (there.shape, there.dtype) != (target.shape, target.dtype):
+    is_alike = (there.shape, there.dtype) == (target.shape, target.dtype)
+    if not is_alike or all(copy.is_plain for copy in target.copies):
         return False
     try:
-        made = computed(target, made_of)
+        return same_targets((source, made_of), [(there, target)])[0]
     except LayoutError:  # a sum that overflows
         return False
-    return bool(made.tobytes() == source.array(there).all().tobytes())
 
 
 def without_zeros(target: Target, made_of: Source) -> Target:
@@ -150,3 +157,110 @@ def norms(pairs: Iterable[tuple[str, str]], left: tuple[Views, Views], sides: Si
             what = "a zero-centred norm" if NORM.search(new) or NORM.search(old) else "a number that is added"
             sign = "+" if shift > 0 else "-"
             yield Explained((old,), new, f"explained by {what}: {sign} 1")
+
+
+# --- Biases of a network that both have in one layout: sums that are kept, or a forget bias more ---------------------
+
+
+BIASES = {"bW", "bR"}
+
+
+def kept_sums(state: Settled) -> Iterator[Explained]:
+    """Biases without a verdict of networks whose other tensors have one."""
+    for mine in (one.network for one in state.networks[0]):
+        for theirs in (one.network for one in state.networks[1]):
+            if not _are_alike(mine, theirs):
+                continue
+            names = [(mine.tensors[own], theirs.tensors[own]) for own in mine.tensors]
+            left = [
+                (old, new)
+                for old, new in names
+                if old in state.left_a and new in state.left_b and state.a[old].shape == state.b[new].shape
+            ]
+            rest = [(state.found.get(new), old) for old, new in names if (old, new) not in left]
+            if not left or not all(one and one.kind in LED_BACK and one.a == (old,) for one, old in rest):
+                continue
+            if why := _why(state, mine, theirs, {old for old, _ in left}):
+                yield from (Explained((old,), new, f"{why}, {mine.layout.name}", mine.layout.name) for old, new in left)
+
+
+def _are_alike(mine: Network, theirs: Network) -> bool:
+    """Whether two networks have one layout and one spec; and none of their tensors is read from elsewhere."""
+    return (
+        (mine.layout.name, mine.options, mine.spec) == (theirs.layout.name, theirs.options, theirs.spec)
+        and mine.tensors.keys() == theirs.tensors.keys()
+        and not mine.raw
+        and not theirs.raw
+    )
+
+
+def _why(state: Settled, mine: Network, theirs: Network, left: set[str]) -> str:
+    """What explains that two networks differ in their biases, in words; "" where nothing does."""
+    own = {name for tensor, name in mine.tensors.items() if name in left}
+    if any(not tensor.row.kinds() <= BIASES for tensor in mine.stored() if mine.tensors[tensor.name] in own):
+        return ""
+    a, b = _biases(mine, state.a, state.sides.a.source), _biases(theirs, state.b, state.sides.b.source)
+    found = set[int]()
+    for cell, numbers in a.items():
+        is_split = mine.spec.kind == "gru" and cell.gate == "n" and mine.spec.reset != "before"  # they are not summed
+        shifts = _of_gate(numbers, b.get(cell, []), is_forget=cell.gate == "f", is_split=is_split)
+        if shifts is None:
+            return ""
+        found |= shifts
+    shifts = found - {0}
+    if len(shifts) > 1:
+        return ""
+    parts = ["sums of biases, which are the same"] if 0 in found else []
+    parts += [f"a number that is added (a forget bias): {shift:+d}".replace("+", "+ ").replace("-", "- ")
+              for shift in shifts]  # fmt: skip
+    return f"explained by {', and '.join(parts)}" if parts else ""
+
+
+def _biases(network: Network, views: Views, source: Source) -> dict[Cell, list[tuple[DType, Array]]]:
+    """{gate of a layer and direction: its biases in their type}"""
+    found: dict[Cell, list[tuple[DType, Array]]] = {}
+    for tensor in network.stored():
+        if not tensor.row.kinds() & BIASES:
+            continue
+        view = as_stored(views[network.tensors[tensor.name]], tensor.shape)
+        source.prove(int(view.storage))
+        for place in tensor.places(view):
+            cells = [cell for _, cell in place.terms if cell.kind in BIASES]
+            if cells:
+                numbers = source.array(place.view).all().view(number_type(view.dtype)).reshape(-1)
+                found.setdefault(cells[0]._replace(kind=""), []).append((view.dtype, numbers))
+    return found
+
+
+def _of_gate(
+    a: list[tuple[DType, Array]], b: list[tuple[DType, Array]], *, is_forget: bool, is_split: bool
+) -> set[int] | None:
+    """What explains that the biases of a gate differ, if they do: 0 for a sum that is kept, 1 or -1 that is added.
+
+    None where nothing does.
+    """
+    dtypes = {dtype for dtype, _ in (*a, *b)}
+    if len(a) != len(b) or len(dtypes) != 1 or not is_floating(dtype := next(iter(dtypes))):
+        return None
+    other = [(x, y) for (_, x), (_, y) in zip(a, b, strict=True) if x.tobytes() != y.tobytes()]
+    if not other:
+        return set()
+    if is_split:
+        return None
+    x, y = _sum(a), _sum(b)
+    if are_one(x, y, dtype):
+        return {0}
+    if not is_forget:
+        return None
+    if len(other) == 1:  # one bias alone has its own rounding
+        x, y = (one.astype("f8") for one in other[0])
+    ways = ((x, y), (rounded(x, dtype), y), (x, rounded(y, dtype)))  # the sum may have been rounded before
+    shift = next((shift for p, q in ways if (shift := shift_of(p, q, dtype, dtype))), 0)
+    return {shift, *([0] if len(other) > 1 else [])} if shift else None
+
+
+def _sum(parts: list[tuple[DType, Array]]) -> Array:
+    import numpy as np
+
+    found: Array = np.sum([one.astype("f8") for _, one in parts], axis=0)
+    return found

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from paramtool.commands.diff.settled import Settled
-from paramtool.engine.compare.cast_verdicts import is_rounding
+from paramtool.engine.compare.casts import is_rounding
+from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.compare.folded import Folding, Folds, NormViews
-from paramtool.engine.compare.sides import WindowPair
 from paramtool.grouping import paired
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.conventions import CONVENTIONS, COUNTERS

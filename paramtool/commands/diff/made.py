@@ -7,12 +7,11 @@ from dataclasses import replace
 from itertools import chain
 
 from paramtool.commands.diff import axes, explained
-from paramtool.commands.diff.beside import NamedRun, beside, runs_of
-from paramtool.commands.diff.networks import of_networks
+from paramtool.commands.diff.found import companions, map_of, proved
 from paramtool.commands.diff.parts import PartSearch
 from paramtool.commands.diff.settled import MadeOf, Settled, made_of
-from paramtool.commands.diff.tables import Proposal, facts_of, of_dialects
-from paramtool.engine.compare.cast_verdicts import CastPair
+from paramtool.commands.diff.tables import Proposal, facts_of, of_dialects, of_networks
+from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.compare.sides import is_constant, is_number
 from paramtool.model.diff import CHANGED, LAYOUT, LED_BACK, RENAMED, TensorDiff
 from paramtool.model.plan import Target
@@ -95,7 +94,7 @@ class MadeByTables:
             name = one.target.name
             if name in state.left_b and self._kind(one.target):
                 how = f"{one.how}, constants that A's layout leaves out"
-                state.settle_only_b(LAYOUT, name, how, one.layout)
+                state.settle_only(1, LAYOUT, name, how, one.layout)
         for window, number in dict.fromkeys(constant for one in proposed for constant in one.constants):
             if is_number(state.sides.a.source, window, number):
                 self._leave_out(window, f"{proposed[0].how}, constants that B's layout leaves out")
@@ -108,7 +107,7 @@ class MadeByTables:
                 continue
             state.use(name, [window])
             if name in state.left_a and not state.unread(name):
-                state.settle_only_a(LAYOUT, name, how)
+                state.settle_only(0, LAYOUT, name, how)
 
     def _holds(self, one: Proposal) -> bool:
         """Whether a tensor of the second is what a table makes, or that by a number that is added."""
@@ -144,7 +143,7 @@ class MadeByTables:
         if not kind or not names:
             return
         lost = state.lost(kind, made.pairs)
-        if len(names) == 1 and made.pairs == (CastPair(state.a[names[0]], there),):
+        if len(names) == 1 and made.pairs == (WindowPair(state.a[names[0]], there),):
             state.settle(RENAMED if kind == LAYOUT else kind, names, name, change=lost)
             return
         self._use(one.target)
@@ -162,9 +161,10 @@ class MadeByTables:
         if not made.constants:
             state.proved_by(name, made.pairs)
         if not one.repeats and how == one.how:
-            runs = runs_of(one.target, there, state.a)
-            state.maps |= {name: runs} if is_unique else {}
-            self.follow(state.found[name], runs)
+            rows = map_of(one.target, there, state.a)
+            if rows is not None:
+                state.maps |= {name: rows} if is_unique else {}
+                state.follow(rows)
 
     def _use(self, target: Target) -> None:
         for copy in target.copies:
@@ -178,32 +178,18 @@ class MadeByTables:
         if names:
             self.state.settle(CHANGED, names, one.target.name, how=how, layout=one.layout)
 
-    def follow(self, one: TensorDiff, runs: Sequence[NamedRun]) -> None:
-        """The bias, the scales and the low-rank factors beside a matrix, by the same rows."""
-        state = self.state
-        for followed in list(beside(one.b[0], runs, state.a, state.left_b)) if runs else ():
-            pairs = [CastPair(pair.a, pair.b) for _, pair in followed.pairs]
-            if kind := state.proved(pairs):
-                for old, pair in followed.pairs:
-                    state.use(old, [pair.a])
-                state.sources[followed.name] = [pair.a for _, pair in followed.pairs]
-                olds = dict.fromkeys(old for old, _ in followed.pairs)
-                how, lost = f"{one.how}, as {one.b[0]!r}", state.lost(kind, pairs)
-                state.settle(kind, olds, followed.name, how=how, layout=one.layout, change=lost)
-                state.proved_by(followed.name, pairs)
-
     def strays(self) -> None:
         """Biases that are where they were, of matrices whose rows or axes moved: together they are other weights."""
         state = self.state
         axes.strays(state)
-        for name, runs in state.maps.items():
+        for name, rows in state.maps.items():
             stem = name.removesuffix(".weight")
             for bias in (f"{stem}.bias", f"{stem}_bias"):
                 view, one = state.b.get(bias), state.found.get(bias)
                 if view is None or one is None or one.kind == CHANGED or is_constant(state.sides.b.source, view):
                     continue
-                for followed in beside(name, runs, state.a, {bias: view}):
-                    if not state.proved([CastPair(pair.a, pair.b) for _, pair in followed.pairs]):
+                for followed in companions(rows, state.a, {bias: view}):
+                    if proved(state.sides, followed, state.memory) is None:
                         how = f"does not follow the rows of {name!r}"
                         state.found[bias] = replace(one, kind=CHANGED, how=how, change=None)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from math import prod
-from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from paramtool.commands.diff.found import as_rows
 from paramtool.commands.diff.settled import may_be_cast
 from paramtool.commands.diff.tables import REFUSED, FactsOf, Proposal
-from paramtool.engine.compare.cast_verdicts import alike, cast_raw, narrow
+from paramtool.engine.compare.casts import alike, cast_raw, narrow
+from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.source import Source
 from paramtool.grouping import grouped
@@ -24,16 +24,19 @@ from paramtool.model.view import View, Views
 from paramtool.parts.pieces import Stored
 from paramtool.passes.diff import part_maps
 from paramtool.passes.diff.names import NUMBER, Renames
-from paramtool.passes.diff.part_maps import FusedShape, PartMap, PartMaps, PartShapes
-from paramtool.passes.diff.part_names import (
+from paramtool.passes.diff.part_maps import (
     WEIGHT,
+    ElementPlace,
+    FusedShape,
     FusedTensorName,
     ModuleParts,
+    PartMap,
+    PartMaps,
+    PartShapes,
     fused_in,
     modules,
     parts_in,
 )
-from paramtool.passes.diff.positions import ElementPlace
 from paramtool.passes.parts import copies
 
 if TYPE_CHECKING:
@@ -41,14 +44,9 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-SAMPLED_COPIES = 12
-"""How many copies of a map are sampled, each at some places."""
-SAMPLED_PLACES = 4
-SAMPLE = 16
-"""Elements of a sample, at most."""
 MAX_MODULES = 64
 """The most modules of the first checkpoint that a tensor is tried with."""
-BEGIN = 8
+BEGIN = 4
 """Elements at the beginning of a row that are looked at."""
 SAMPLED_ROWS = 16
 MAX_SMALL = 1 << 18
@@ -94,14 +92,6 @@ class _AgreeingMap(NamedTuple):
     theirs: Stored
 
 
-class _AgreedMaps(NamedTuple):
-    """The maps between tensors of some shapes that samples of some layer agree with."""
-
-    maps: PartMaps
-    """Kept, so that no others have its id."""
-    numbers: dict[int, None]
-
-
 class PartSearch:
     """The tensors of the second checkpoint that are fused tensors, or parts, of those of the first."""
 
@@ -110,15 +100,8 @@ class PartSearch:
         self.a, self.b, self.sides = a, b, sides
         self._facts = facts
         self._samples: dict[tuple[int, View], Array] = {}
-        self._single: dict[tuple[int, str, int], Array] = {}
-        """{(side, tensor, place): the element of a contiguous tensor}"""
-        self._rows: dict[tuple[str, DType | None], Array] = {}
-        """{(tensor of the first, type): how its rows begin in it, sorted}"""
-        self._shared: dict[tuple[tuple[str, ...], View], bool] = {}
-        """{(tensors of the first, one of the second): whether its rows can be theirs}"""
-        self._agreed: dict[int, _AgreedMaps] = {}
-        """{the id of some maps: those that agreed}"""
-        self._elements: dict[str, frozenset[object]] = {}
+        self._held: dict[tuple[int, View, DType | None], frozenset[bytes]] = {}
+        """{(side, matrix, type): its rows in this type}"""
         self._named: dict[str, str] = {}
         """{module of the second: the layout of a tensor in it}"""
         self._parts, self._fused = parts_in(a), fused_in(a)
@@ -140,10 +123,7 @@ class PartSearch:
                 if name in left and self.b[name].is_contiguous and self.b[name].numel:
                     yield list(self._fitting(name, ways))
             self._samples.clear()
-            self._single.clear()
-            self._rows.clear()
-            self._shared.clear()
-            self._elements.clear()
+            self._held.clear()
 
     def _ways(
         self, parts: Mapping[str, Sequence[ModuleParts]], fused: Sequence[FusedTensorName], is_weight: bool
@@ -177,9 +157,7 @@ class PartSearch:
             theirs = _shape(one, there)
             shapes = tuple(_shape(mine, self.a[mine.name]) for mine in other.tensors)
             held = [mine.name for mine in other.tensors]
-            if part_maps.is_of_rows(theirs, *shapes) and not self._may_share_rows(held, there):
-                continue
-            if not self._may_hold(held, there):
+            if not self._may_hold(held, there, part_maps.is_of_rows(theirs, *shapes)):
                 continue
             names = {f"row {k}": mine.name for k, mine in enumerate(other.tensors)}
             maps = part_maps.between(shapes, theirs)
@@ -208,9 +186,7 @@ class PartSearch:
         ]  # fmt: skip
         for other in self._near(group.at, others):
             shape = _shape(other, self.a[other.name])
-            if part_maps.keeps_rows(shape, term) and not self._may_share_rows([other.name], self.b[name]):
-                continue
-            if not self._may_hold([other.name], self.b[name]):
+            if not self._may_hold([other.name], self.b[name], part_maps.keeps_rows(shape, term)):
                 continue
             maps = part_maps.of_parts(shape, _shapes(group, self.b), wanted)
             said = f"a part of {other.name!r}, "
@@ -227,60 +203,45 @@ class PartSearch:
         view, there = self.a[name], self.b[new]
         return bool(view.numel) and _are_numbers(view, there) and self._is_element(name, 0, new, 0)
 
-    def _may_share_rows(self, names: Sequence[str], there: View) -> bool:
-        """Whether rows of a tensor of the second can be rows of some of the first, by how a few begin."""
-        if (key := (tuple(names), there)) not in self._shared:
-            self._shared[key] = self._rows_are_shared(names, there)
-        return self._shared[key]
+    def _may_hold(self, names: Sequence[str], there: View, is_of_rows: bool) -> bool:
+        """Whether tensors of the first can hold all of one of the second, by some of it.
 
-    def _rows_are_shared(self, names: Sequence[str], there: View) -> bool:
+        Rows that stay rows are looked for by how they begin, others by their elements, if there are few: a small
+        network has many shapes, and the maps of each take longer to list than its tensors to read.
+        """
         views = [self.a[name] for name in names]
+        every = there, *views
         if not all(view.numel and _are_numbers(view, there) for view in views):
             return False
-        if len(there.shape) != 2 or any(len(view.shape) != 2 or view.shape[1] != there.shape[1] for view in views):
+        if is_of_rows and all(len(view.shape) == 2 and view.shape[1] == there.shape[1] for view in every):
+            rows = {view: View(view.storage, view.dtype, view.offset, (view.shape[0], min(BEGIN, view.shape[1])),
+                               view.strides) for view in every}  # fmt: skip
+        elif sum(view.numel for view in views) > MAX_SMALL or any(
+            view.dtype != there.dtype or not view.is_contiguous for view in views
+        ):
             return True
-        sampled = [_begin(there, there.shape[0] * k // SAMPLED_ROWS) for k in range(SAMPLED_ROWS)]
-        return all(any(self._has_row(name, row) for name in names) for row in sampled)
+        else:
+            rows = {view: as_rows(view, 1) for view in every}
+        own = rows[there]
+        for k in {own.shape[0] * k // SAMPLED_ROWS for k in range(SAMPLED_ROWS)}:
+            one = View(own.storage, own.dtype, own.offset + k * own.strides[0], (1, own.shape[1]), own.strides)
+            types = ((view, narrow(view.dtype, there.dtype)) for view in views)
+            if not any(self._rows_of(1, one, dtype) <= self._rows_of(0, rows[view], dtype) for view, dtype in types):
+                return False
+        return True
 
-    def _may_hold(self, names: Sequence[str], there: View) -> bool:
-        """Whether small tensors of the first can hold all elements of one of the second, by some of them.
-
-        A small network has many shapes: the maps of each take longer to list than its tensors to read.
-        """
-        views = [self.a[name] for name in names]
-        if any(view.dtype != there.dtype for view in views) or sum(view.numel for view in views) > MAX_SMALL:
-            return True
-        places = {there.numel * k // SAMPLED_ROWS for k in range(SAMPLED_ROWS)}
-        elements = (View(there.storage, there.dtype, there.offset + k, (1,), (1,)) for k in places)
-        wanted = {self._sample(1, element).tolist()[0] for element in elements}
-        return wanted.issubset(element for name in names for element in self._held(name))
-
-    def _held(self, name: str) -> frozenset[object]:
-        """The elements of a tensor of the first, as raw numbers."""
-        if name not in self._elements:
-            self._elements[name] = frozenset(self.sides.a.source.array(self.a[name]).all().ravel().tolist())
-        return self._elements[name]
-
-    def _has_row(self, name: str, row: View) -> bool:
-        """Whether a row of a matrix of the first begins like one of the second."""
-        import numpy as np
-
-        view = self.a[name]
-        dtype = narrow(view.dtype, row.dtype)
-        if (name, dtype) not in self._rows:
-            self._rows[name, dtype] = np.sort(_begins(self.sides.a.source, view, dtype))
-        rows, sought = self._rows[name, dtype], _starts(_cast_begin(self._sample(1, row), row, dtype))[0]
-        place = int(np.searchsorted(rows, sought))
-        return place < len(rows) and bool(rows[place] == sought)
+    def _rows_of(self, side: int, view: View, dtype: DType | None) -> frozenset[bytes]:
+        """The rows of a matrix, cast to a type if one is given."""
+        key = side, view, dtype
+        if key not in self._held:
+            found = (self.sides.a, self.sides.b)[side].source.array(view).all()
+            found = found if dtype is None else cast_raw(found, view.dtype, dtype)
+            self._held[key] = frozenset(row.tobytes() for row in found)
+        return self._held[key]
 
     def _fitting(self, name: str, ways: Callable[[], Iterable[_Way]]) -> Iterator[Proposal]:
-        """The maps that samples agree with; of several layouts of one map, the one that the module has.
-
-        Those that agreed in other layers come first.  If one does, no other can, unless elements repeat.
-        """
-        fits = self._agreeing(name, ways(), again=True) if self._agreed and self._is_varied(self.b[name]) else {}
-        fits = fits or self._agreeing(name, ways(), again=False)
-        for ones in fits.values():
+        """The maps that samples agree with; of several layouts of one map, the one that the module has."""
+        for ones in self._agreeing(name, ways()).values():
             fit = min(ones, key=self._order)
             target = self._target(fit)
             if target is not None:
@@ -291,10 +252,8 @@ class PartSearch:
                 how = f"{fit.way.before}{layout} {fit.map.words}{more}"
                 yield Proposal(target, layout, how, tuple(self._repeats(fit)), against=self._against(fit) or "")
 
-    def _agreeing(
-        self, name: str, ways: Iterable[_Way], *, again: bool
-    ) -> Mapping[tuple[Copy, ...], Sequence[_AgreeingMap]]:
-        """The maps that samples agree with, by what they copy: all, or only those that agreed before."""
+    def _agreeing(self, name: str, ways: Iterable[_Way]) -> Mapping[tuple[Copy, ...], Sequence[_AgreeingMap]]:
+        """The maps that samples agree with, by what they copy."""
         fits: dict[tuple[Copy, ...], list[_AgreeingMap]] = {}
         where, source = frozenset[str](), ""
         for way in ways:
@@ -302,25 +261,13 @@ class PartSearch:
                 break  # ways of one module follow each other
             if fits and frozenset(way.names.values()) != where:
                 continue
-            is_at = partial(self._is_at, name, way)
-            before = self._agreed.get(id(way.maps))
-            for number in way.maps.among(before.numbers if before else (), is_at) if again else way.maps.where(is_at):
-                fit = _agreeing(name, way, way.maps[number])
+            for one in way.maps.where(partial(self._is_at, name, way)):
+                fit = _agreeing(name, way, one)
                 target = self._target(fit, in_runs=False)
-                if target is not None and (target.copies in fits or self._agrees(target.copies, self.b[name])):
+                if target is not None:
                     fits.setdefault(target.copies, []).append(fit)
                     where, source = frozenset(way.names.values()), way.source
-                    self._agreed.setdefault(id(way.maps), _AgreedMaps(way.maps, {})).numbers[number] = None
         return fits
-
-    def _is_varied(self, there: View) -> bool:
-        """Whether no two of some rows begin alike."""
-        if not there.shape or there.shape[0] < SAMPLED_ROWS:
-            return False
-        width = prod(there.shape[1:])
-        matrix = View(there.storage, there.dtype, there.offset, (there.shape[0], width), (width, 1))
-        rows = (_begin(matrix, there.shape[0] * k // SAMPLED_ROWS) for k in range(SAMPLED_ROWS))
-        return len({self._sample(1, row).tobytes() for row in rows}) == SAMPLED_ROWS
 
     def _order(self, fit: _AgreeingMap) -> tuple[int, bool, int]:
         """Which of several fits is named: one that agrees with the config.json, or else one that contradicts it."""
@@ -362,37 +309,14 @@ class PartSearch:
 
     def _is_element(self, old: str, place: int, new: str, other: int) -> bool:
         """Whether two elements of contiguous tensors can be the same number, each by its place."""
-        mine, theirs = self._element(0, old, place), self._element(1, new, other)
-        return alike(mine, self.a[old].dtype, theirs, self.b[new].dtype)
-
-    def _element(self, side: int, name: str, place: int) -> Array:
-        if (side, name, place) not in self._single:
-            view = (self.a, self.b)[side][name]
-            one = View(view.storage, view.dtype, view.offset + place, (1,), (1,))
-            self._single[side, name, place] = self._read(side, one)
-        return self._single[side, name, place]
-
-    def _are_alike(self, mine: View, theirs: View) -> bool:
-        return alike(self._sample(0, mine), mine.dtype, self._sample(1, theirs), theirs.dtype)
-
-    def _agrees(self, found: Sequence[Copy], there: View) -> bool:
-        """Whether samples of some copies are the same on both sides, the middle first."""
-        step = max(1, len(found) // SAMPLED_COPIES)
-        chosen = found[::-step] if step > 1 else found
-        for number in range(SAMPLED_PLACES):
-            for copy in chosen:
-                if not self._are_alike(*_sampled(copy, there, number)):
-                    return False
-        return True
+        pair = WindowPair(_element(self.a[old], place), _element(self.b[new], other))
+        return alike(self._sample(0, pair.a), self._sample(1, pair.b), pair)
 
     def _sample(self, side: int, view: View) -> Array:
         if (side, view) not in self._samples:
-            self._samples[side, view] = self._read(side, view)
+            source: Source = (self.sides.a, self.sides.b)[side].source
+            self._samples[side, view] = source.array(view).all()
         return self._samples[side, view]
-
-    def _read(self, side: int, view: View) -> Array:
-        source: Source = (self.sides.a, self.sides.b)[side].source
-        return source.array(view).all()
 
 
 def _agreeing(name: str, way: _Way, one: PartMap) -> _AgreeingMap:
@@ -414,42 +338,6 @@ def _shapes(group: ModuleParts, views: Views) -> PartShapes:
     return tuple((term, len(names), views[names[0]].shape) for term, names in group.tensors.items())
 
 
-def _begin(view: View, k: int) -> View:
-    """The first elements of a row of a matrix."""
-    count = min(BEGIN, view.shape[1])
-    return View(view.storage, view.dtype, view.offset + k * view.strides[0], (count,), view.strides[1:])
-
-
-def _begins(source: Source, view: View, dtype: DType | None) -> Array:
-    """How each row of a matrix begins, cast to a type if one is given."""
-    count = min(BEGIN, view.shape[1])
-    first = View(view.storage, view.dtype, view.offset, (view.shape[0], count), view.strides)
-    return _starts(_cast_begin(source.array(first).all(), view, dtype))
-
-
-def _starts(rows: Array) -> Array:
-    """The first 8 bytes of rows, as one number each; rows that begin alike may differ."""
-    import numpy as np
-
-    rows = rows.reshape(-1, rows.shape[-1])
-    held = np.zeros((len(rows), 8), "u1")
-    raw = np.ascontiguousarray(rows).view("u1").reshape(len(rows), -1)[:, :8]
-    held[:, : raw.shape[1]] = raw
-    return held.view("u8").ravel()
-
-
-def _cast_begin(elements: Array, view: View, dtype: DType | None) -> Array:
-    return elements if dtype is None else cast_raw(elements, view.dtype, dtype)
-
-
-def _sampled(copy: Copy, there: View, number: int) -> tuple[View, View]:
-    """A few elements of a copy, at its end or at a place by chance, in the first checkpoint and in the second."""
-    here, (_, mine) = copy.destination, copy.terms[0]
-    chance = Random(number)
-    at = [chance.randrange(size) if number else size - 1 for size in here.shape]
-    count = min(SAMPLE, here.shape[-1] - at[-1]) if at else 1
-    views = []
-    for view, whole, begin in ((mine, mine, 0), (here, there, there.offset)):
-        offset = begin + view.offset + sum(k * stride for k, stride in zip(at, view.strides, strict=True))
-        views.append(View(whole.storage, whole.dtype, offset, (count,) if at else (), view.strides[-1:]))
-    return views[0], views[1]
+def _element(view: View, place: int) -> View:
+    """One element of a contiguous tensor."""
+    return View(view.storage, view.dtype, view.offset + place, (1,), (1,))

@@ -17,8 +17,8 @@ from paramtool.commands._differences import RECORDS
 from paramtool.commands._made_again import MadeAgain, made_again
 from paramtool.commands.diff.settled import Settled, made_of
 from paramtool.commands.diff.tables import REFUSED
-from paramtool.engine.compare.cast_verdicts import CastPair
-from paramtool.engine.compare.sides import WindowPair, is_number
+from paramtool.engine.compare.changes import WindowPair
+from paramtool.engine.compare.sides import is_number
 from paramtool.engine.write.verify import same_targets
 from paramtool.errors import PlanError
 from paramtool.formats.record import types
@@ -35,7 +35,7 @@ class _Proved(NamedTuple):
     kind: str
     olds: tuple[str, ...]
     """Names in the source."""
-    pairs: tuple[CastPair, ...] = ()
+    pairs: tuple[WindowPair, ...] = ()
     is_summed: bool = False
     """Whether it is calculated, so that the numbers of the source do not follow from it: sums of biases."""
 
@@ -104,12 +104,12 @@ class _Recorded:
                 lost = state.lost(one.kind, one.pairs)
                 state.settle(one.kind, one.olds, name, how=self._how(one), layout=RECORD, change=lost)
             else:
-                state.settle_only_b(LAYOUT, name, self._how(one), RECORD)
+                state.settle_only(1, LAYOUT, name, self._how(one), RECORD)
         for old in readers.keys() & state.left_a.keys():
             del state.left_a[old]
         for old in absent:
             if old in state.left_a:
-                state.settle_only_a(LAYOUT, old, "not in B, as its record says", RECORD)
+                state.settle_only(0, LAYOUT, old, "not in B, as its record says", RECORD)
 
     def _of_first(self, proved: dict[str, _Proved], readers: dict[str, list[str]], absent: list[str]) -> None:
         """The verdicts where the first was made of the second."""
@@ -123,11 +123,11 @@ class _Recorded:
                 state.settle(kind, names, old, how=self._how(*made), layout=RECORD, change=lost)
         for old in absent:
             if self._is_open(old):
-                state.settle_only_b(LAYOUT, old, "not in A, as its record says", RECORD)
+                state.settle_only(1, LAYOUT, old, "not in A, as its record says", RECORD)
         for name, one in proved.items():
             state.use(name, [self.made[name]])
             if name in state.left_a and not one.olds:
-                state.settle_only_a(LAYOUT, name, self._how(one), RECORD)
+                state.settle_only(0, LAYOUT, name, self._how(one), RECORD)
             state.left_a.pop(name, None)
 
     def _is_open(self, name: str) -> bool:
@@ -164,7 +164,7 @@ class _Recorded:
             return None
         made = made_of(target, view)
         if made is not None:
-            pairs = tuple(pair if self.output else CastPair(pair.b, pair.a, pair.sign) for pair in made.pairs)
+            pairs = tuple(pair if self.output else WindowPair(pair.b, pair.a, pair.sign) for pair in made.pairs)
             kind = self.state.proved(pairs) if pairs else LAYOUT
             holds = kind and all(is_number(self.there, window, number) for window, number in made.constants)
             return _Proved(kind, olds, pairs) if holds else None
@@ -183,7 +183,7 @@ class _Recorded:
     def _renamed(self, targets: set[str]) -> dict[str, _Proved]:
         """Tensors that are those of the source as they are, under the names that the output should have."""
         pairs = dict(self._pairs(targets))
-        same = self.state.sides.same([pair for _, pair in pairs.values()], lambda nbytes: None)
+        same = self.state.sides.same(pair for _, pair in pairs.values())
         return {name: _Proved(RENAMED, (old,)) for name, (old, pair) in pairs.items() if same[pair]}
 
     def _pairs(self, targets: set[str]) -> Iterator[tuple[str, tuple[str, WindowPair]]]:

@@ -1,21 +1,21 @@
-"""The last step of a comparison: tensors of one name with other numbers, and what only one checkpoint has."""
+"""The last steps of a comparison: tensors of one name with other numbers, what only one has, and what has no bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from paramtool.commands._differences import declared_names
-from paramtool.commands.diff.same_places import NEAR, names_in_front
+from paramtool.commands.diff.find_base import NEAR, names_in_front
 from paramtool.commands.diff.settled import Settled, may_be_cast
-from paramtool.commands.diff.tied_parts import SharedNames
-from paramtool.commands.diff.ties import memory_of
-from paramtool.engine.compare.sides import WindowPair, is_number
+from paramtool.commands.diff.ties import SharedNames, memory_of
+from paramtool.engine.compare.changes import WindowPair
+from paramtool.engine.compare.sides import is_number
 from paramtool.engine.read.pairs import same_bytes
 from paramtool.errors import plural
 from paramtool.grouping import grouped, omit
-from paramtool.model.checkpoint import GRAPH
-from paramtool.model.diff import ADDED, CHANGED, LED_BACK, REMOVED, RENAMED, UNDECIDED, TensorDiff
+from paramtool.model.checkpoint import GRAPH, Entry, NoData, Unreadable, Value
+from paramtool.model.diff import ADDED, CHANGED, LED_BACK, REMOVED, RENAMED, SAME, UNDECIDED, TensorDiff
 from paramtool.model.tiling import unread
 from paramtool.model.view import View
 
@@ -25,8 +25,6 @@ class Rest:
 
     def __init__(self, state: Settled) -> None:
         self.state = state
-        self._ties: dict[str, set[tuple[str, ...]]] = {}
-        """{side: names of it that the config.json of the other side ties}"""
 
     @cached_property
     def tied(self) -> tuple[SharedNames, SharedNames]:
@@ -38,8 +36,9 @@ class Rest:
         """A verdict on every tensor that has none, and on the elements of A that no tensor of B holds."""
         self._changed()
         self._changed_under_renames()
-        self._added()
-        self._removed()
+        self._only_in(1)
+        self._removed_in_part()
+        self._only_in(0)
 
     def _changed(self) -> None:
         state = self.state
@@ -97,53 +96,46 @@ class Rest:
             return ""
         count, longest = sorted((*a.shape[:1], *b.shape[:1]))
         first = WindowPair(_rows(a, 0, count), _rows(b, 0, count))
-        if count == longest or not first.a.numel or not sides.same([first], lambda nbytes: None)[first]:
+        if count == longest or not first.a.numel or not sides.same([first])[first]:
             return ""
         where, view, source = ("A", a, sides.a.source) if a.shape[0] > count else ("B", b, sides.b.source)
         zeros = " of zeros" if is_number(source, _rows(view, count, longest), 0.0) else ""
         return f"{where} has {plural(longest - count, 'more row')}{zeros}; the other {count} are the same"
 
-    def _added(self) -> None:
+    def _removed_in_part(self) -> None:
         state = self.state
-        for name in list(state.left_b):
-            if other := self._tied(1, name):
-                state.settle_only_b(RENAMED, name, f"tied to {other!r} in B; A does not store this name")
-                continue
-            if other := self._equal_to_tied("b", name):
-                kind = RENAMED if state.b[name].dtype == state.a[other].dtype else state.found[other].kind
-                how = f"the config.json of A ties it to {other!r}"
-                how += ", with the same bytes" if kind == RENAMED else ""
-                change = None if kind == RENAMED else state.found[other].change
-                state.settle(kind, [other], name, how=how, change=change)
-                self._note_untied("b", name, other)
-                continue
-            kind, how = ADDED, state.twins.get(("b", name), "")
-            if self._is_of_graph(1, name):
-                kind, how = GRAPH, "only in B"
-            state.settle_only_b(kind, name, how)
-
-    def _removed(self) -> None:
-        state = self.state
-        is_bounded = any(one.kind == UNDECIDED for one in state.found.values())
         for name in state.used:
             if name in state.a and (lost := state.unread(name)):
                 how = f"{lost} of {plural(state.a[name].numel, 'element')} not found in B"
                 state.gone.append(TensorDiff(REMOVED, (name,), (), how=how))
-        moved = {state.a[old]: new for new, one in state.found.items() for old in one.a}
-        for name, view in list(state.left_a.items()):
+
+    def _only_in(self, side: int) -> None:
+        """Tensors that one of the two has."""
+        state, (here, there) = self.state, ("AB", "BA")[side]
+        is_bounded = not side and any(one.kind == UNDECIDED for one in state.found.values())
+        moved = {} if side else {state.a[old]: new for new, one in state.found.items() for old in one.a}
+        for name, view in list((state.left_a, state.left_b)[side].items()):
             if name in state.b and view in moved and state.found[name].kind != CHANGED:
                 continue  # another name of a tensor that is found, and the second has that name, too
-            kind, how = REMOVED, state.twins.get(("a", name), "")
-            if other := self._tied(0, name):
-                kind, how = RENAMED, f"tied to {other!r} in A; B does not store this name"
-            elif other := self._equal_to_tied("a", name):
-                kind, how = RENAMED, f"the config.json of B ties it to {other!r}, with the same bytes"
-                self._note_untied("a", name, other)
-            if self._is_of_graph(0, name):
-                kind, how = GRAPH, "only in A"
+            kind, how = (REMOVED, ADDED)[side], state.twins.get(("ab"[side], name), "")
+            if other := self._tied(side, name):
+                kind, how = RENAMED, f"tied to {other!r} in {here}; {there} does not store this name"
+            elif other := self._equal_to_tied(side, name):
+                self._note_untied(side, name, other)
+                kind, how = RENAMED, f"the config.json of {there} ties it to {other!r}, with the same bytes"
+                if side:
+                    one = state.found[other]
+                    if view.dtype == state.a[other].dtype:
+                        state.settle(kind, [other], name, how=how)
+                    else:
+                        how = how.removesuffix(", with the same bytes")
+                        state.settle(one.kind, [other], name, how=how, change=one.change)
+                    continue
+            if self._is_of_graph(side, name) and (not side or kind == ADDED):
+                kind, how = GRAPH, f"only in {here}"
             if kind == REMOVED and is_bounded and not how:
                 kind, how = UNDECIDED, "may be what is undecided in B"
-            state.settle_only_a(kind, name, how)
+            state.settle_only(side, kind, name, how)
 
     def _is_of_graph(self, side: int, name: str) -> bool:
         """Whether a tensor is a constant of a graph, and no weight."""
@@ -170,11 +162,11 @@ class Rest:
             for own, tied in zip(names, self.tied, strict=True)
         )
 
-    def _equal_to_tied(self, side: str, name: str) -> str:
+    def _equal_to_tied(self, side: int, name: str) -> str:
         """The same of a name that has memory of its own there, with the bytes of the tensor that both have."""
         state = self.state
-        views, source = (state.b, state.sides.b.source) if side == "b" else (state.a, state.sides.a.source)
-        for other in sorted({one for names in self._declared(side) if name in names for one in names} - {name}):
+        views, source = (state.a, state.b)[side], (state.sides.a, state.sides.b)[side].source
+        for other in sorted({one for names in self._declared[side] if name in names for one in names} - {name}):
             found = state.found.get(other)
             if found is None or found.kind not in LED_BACK or other not in state.a or other not in views:
                 continue
@@ -184,23 +176,77 @@ class Rest:
                 return other
         return ""
 
-    def _note_untied(self, side: str, name: str, other: str) -> None:
+    def _note_untied(self, side: int, name: str, other: str) -> None:
         """A tie that the config.json of the other side declares, unless that of this side declares it, too."""
-        own = self.state.checkpoints["ab".index(side)]
+        own = self.state.checkpoints[side]
         if not any({name, other} <= {*names} for names in declared_names(own, own.path) or ()):
-            here, there = ("A", "B") if side == "a" else ("B", "A")
+            here, there = ("AB", "BA")[side]
             text = f"{name!r}: tied to {other!r} by the config.json of {there}, and stored apart in {here}"
             self.state.untied.append(text)
 
-    def _declared(self, side: str) -> set[tuple[str, ...]]:
-        """Names of one side that the config.json of the other side ties."""
-        if side not in self._ties:
-            own, lacking = self.state.checkpoints[:: -1 if side == "b" else 1]
-            self._ties[side] = declared_names(own, lacking.path) or set()
-        return self._ties[side]
+    @cached_property
+    def _declared(self) -> Sequence[set[tuple[str, ...]]]:
+        """Names of each side that the config.json of the other side ties."""
+        a, b = self.state.checkpoints
+        return [declared_names(own, lacking.path) or set() for own, lacking in ((a, b), (b, a))]
 
 
 def _rows(view: View, start: int, stop: int) -> View:
     """Some rows of a tensor."""
     offset = view.offset + start * view.strides[0]
     return View(view.storage, view.dtype, offset, (stop - start, *view.shape[1:]), view.strides)
+
+
+# --- Tensors that no bytes can be compared of: those without data, and those that paramtool cannot read --------------
+
+
+def without_bytes(state: Settled) -> None:
+    """A verdict on each name that has no bytes in one of the two; after all others."""
+    a, b = (one.entries for one in state.checkpoints)
+    for name in dict.fromkeys((*b, *a)):
+        old, new = a.get(name), b.get(name)
+        if not (_why(old) or _why(new)):
+            continue
+        if new is None:
+            state.gone.append(_verdict(state, name, old, new))
+        elif old is None:
+            state.found[name] = _verdict(state, name, old, new)
+        elif name not in state.found or state.found[name].kind == ADDED:  # another tensor of A can have B's bytes
+            state.gone = [one for one in state.gone if (one.kind, one.a) != (REMOVED, (name,))]
+            state.found[name] = _verdict(state, name, old, new)
+
+
+def _verdict(state: Settled, name: str, old: Entry | None, new: Entry | None) -> TensorDiff:
+    """The verdict on a name, by what each of the two has under it."""
+    entries = [one for one in (old, new) if one is not None]
+    values = [one.value for one in entries]
+    kind = ADDED if old is None else REMOVED
+    if len(values) == 2:
+        is_unread = any(isinstance(value, Unreadable) for value in values)
+        is_same = values[0] == values[1] and (not is_unread or state.sides.are_same_files())
+        kind = SAME if is_same else UNDECIDED if is_unread else CHANGED
+    if kind != SAME and all(one.role == GRAPH for one in entries):
+        kind = GRAPH
+    said = [(_why(old), "A"), (_why(new), "B")]
+    whys = dict.fromkeys(why for why, _ in said if why)
+    how = ", ".join(f"{why} in {' and '.join(side for one, side in said if one == why)}" for why in whys)
+    one, other = (_form(entry.value if entry else None) for entry in (old, new))
+    return TensorDiff(
+        kind, (name,) if old else (), (name,) if new else (), (one[0], other[0]), (one[1], other[1]),
+        how="" if kind == SAME else how,
+    )  # fmt: skip
+
+
+def _why(entry: Entry | None) -> str:
+    """Why a tensor has no bytes to compare; "" where it has."""
+    match entry.value if entry else None:
+        case NoData(why=why):
+            return f"no data ({why})"
+        case Unreadable(needs=needs):
+            return f"not read (needs {needs})"
+    return ""
+
+
+def _form(value: Value | None) -> tuple[str, tuple[int, ...] | None]:
+    """The type and the shape, where both are known."""
+    return (value.dtype.name, value.shape) if isinstance(value, View | NoData) else ("", None)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
-from paramtool.commands.diff.beside import NamedRun
 from paramtool.commands.diff.compounds import labelled, pending_signs
-from paramtool.commands.diff.networks import networks_of
+from paramtool.commands.diff.found import FoundMap, companions, proved
+from paramtool.commands.diff.tables import networks_of
 from paramtool.engine.compare.axes import AxesWay
-from paramtool.engine.compare.cast_verdicts import CastPair, is_rounding, narrow
-from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
+from paramtool.engine.compare.casts import is_rounding, narrow
+from paramtool.engine.compare.changes import WindowPair
+from paramtool.engine.compare.sides import Sides, is_constant
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import CHANGED, LAYOUT, LED_BACK, ROUNDED, Distance, TensorDiff
 from paramtool.model.plan import Copy, Target
 from paramtool.model.tiling import unread
-from paramtool.model.view import View, cut_at_axes, reshaped, seen_through
+from paramtool.model.view import View, Views, cut_at_axes, reshaped, seen_through
 from paramtool.passes.diff.names import Renames
 from paramtool.passes.rnn.find import Found
 
@@ -31,7 +32,7 @@ CUT = "cut elsewhere: "
 class MadeOf(NamedTuple):
     """A tensor of the second checkpoint as windows of the first, and numbers that only the second stores."""
 
-    pairs: tuple[CastPair, ...]
+    pairs: tuple[WindowPair, ...]
     constants: tuple[tuple[View, float], ...] = ()
 
 
@@ -57,7 +58,7 @@ class Settled:
         """Ties that a config.json declares, and that the other side stores apart, in words."""
         self.unsure: list[tuple[list[str], list[str]]] = []
         """Names of both that hold the same bytes, where these alone do not say which is which."""
-        self.maps: dict[str, Sequence[NamedRun]] = {}
+        self.maps: dict[str, FoundMap] = {}
         """{name in the second: the rows of the first that it is made of}, of maps that are the only ones"""
         self.ways: dict[str, AxesWay] = {}
         """{name in the second: how the axes of the one tensor that it is made of moved}"""
@@ -65,7 +66,7 @@ class Settled:
         """{name in the first: the windows on it that tensors of the second are made of}"""
         self.sources: dict[str, Sequence[View]] = {}
         """{name in the second: the windows on the first that it is made of}"""
-        self.pairs: dict[str, Sequence[CastPair]] = {}
+        self.pairs: dict[str, Sequence[WindowPair]] = {}
         """{name in the second: the windows that a map makes it of}, of maps that negate nothing"""
         self.otherwise: dict[str, str] = {}
         """{tensor of a recurrent network of the second: a layout's map that does not give its bytes, in words}"""
@@ -115,28 +116,44 @@ class Settled:
         shapes = (self.a[new].shape, self.b[new].shape)
         return replace(one, kind=CHANGED, how=f"{CUT}{one.how}", layout="", shapes=shapes, change=None)
 
-    def settle_only_a(self, kind: str, name: str, how: str, layout: str = "") -> None:
-        """A verdict on a tensor that only the first has, or whose absence in the second changes nothing."""
-        view = self.a[name]
-        dtypes, shapes = (view.dtype.name, ""), (view.shape, None)
-        self.gone.append(TensorDiff(kind, (name,), (), dtypes, shapes, how, layout, nbytes=view.nbytes))
-        self.left_a.pop(name, None)
-
-    def settle_only_b(self, kind: str, name: str, how: str, layout: str = "") -> None:
-        """The same of a tensor of the second."""
-        view = self.b[name]
-        dtypes, shapes = ("", view.dtype.name), (None, view.shape)
-        self.found[name] = TensorDiff(kind, (), (name,), dtypes, shapes, how, layout, nbytes=view.nbytes)
-        self.left_b.pop(name, None)
+    def settle_only(self, side: int, kind: str, name: str, how: str, layout: str = "") -> None:
+        """A verdict on a tensor that only one of the two has, or whose absence in the other changes nothing."""
+        view = (self.a, self.b)[side][name]
+        if side:
+            of = ("", view.dtype.name), (None, view.shape)
+            self.found[name] = TensorDiff(kind, (), (name,), *of, how, layout, nbytes=view.nbytes)
+        else:
+            self.gone.append(
+                TensorDiff(
+                    kind, (name,), (), (view.dtype.name, ""), (view.shape, None), how, layout, nbytes=view.nbytes
+                )
+            )
+        (self.left_a, self.left_b)[side].pop(name, None)
 
     def use(self, name: str, windows: Iterable[View]) -> None:
         """Note windows on a tensor of the first that a tensor of the second is made of."""
         self.used.setdefault(name, []).extend(windows)
 
-    def proved_by(self, name: str, pairs: Sequence[CastPair]) -> None:
+    def proved_by(self, name: str, pairs: Sequence[WindowPair]) -> None:
         """Note the windows that a tensor of the second was proved by."""
         if all(pair.sign > 0 for pair in pairs):
             self.pairs[name] = pairs
+
+    def settle_lines(self, one: FoundMap, **more: object) -> None:
+        """A verdict on a tensor that is made of lines, which were proved."""
+        for old, window in one.used():
+            self.use(old, [window])
+        self.sources[one.name] = list(one.sources())
+        lost = self.lost(one.kind, one.pairs()) if one.kind == ROUNDED else None
+        self.settle(one.kind, one.olds, one.name, change=lost, **more)
+
+    def follow(self, one: FoundMap) -> None:
+        """The bias, the scales and the low-rank factors beside a matrix, by the same lines."""
+        said = self.found[one.name]
+        for other in list(companions(one, self.a, self.left_b)):
+            if found := proved(self.sides, other, self.memory):
+                self.settle_lines(found, how=f"{said.how}, as {one.name!r}", layout=said.layout)
+                self.proved_by(found.name, found.pairs())
 
     def unread(self, name: str) -> int:
         """How many elements of a tensor of the first no tensor of the second is made of.
@@ -160,10 +177,10 @@ class Settled:
         view = self.a[name]
         return view.nbytes < SURE_NBYTES or is_constant(self.sides.a.source, view)
 
-    def proved(self, pairs: Sequence[CastPair]) -> str:
+    def proved(self, pairs: Sequence[WindowPair]) -> str:
         """LAYOUT where all bytes are the same, CAST or ROUNDED for casts, "" for other numbers; all are compared."""
         if all(pair.a.dtype == pair.b.dtype and pair.sign > 0 for pair in pairs):
-            same = self.sides.same([WindowPair(pair.a, pair.b) for pair in pairs], lambda nbytes: None)
+            same = self.sides.same(pairs)
             return LAYOUT if all(same.values()) else ""
         if not all(is_rounding(view.dtype) for pair in pairs for view in (pair.a, pair.b)):
             return ""
@@ -172,11 +189,11 @@ class Settled:
             return ""
         return verdict if any(pair.a.dtype != pair.b.dtype for pair in pairs) else LAYOUT
 
-    def lost(self, kind: str, pairs: Sequence[CastPair]) -> Distance | None:
+    def lost(self, kind: str, pairs: Sequence[WindowPair]) -> Distance | None:
         """How far a map that rounds is from what it is made of; the rows are those of no tensor."""
         if kind != ROUNDED or not pairs or any(pair.sign < 0 for pair in pairs):
             return None
-        (change,) = self.sides.changes([[WindowPair(pair.a, pair.b) for pair in pairs]])
+        (change,) = self.sides.changes([pairs])
         return change._replace(rows=(), row_count=0)
 
 
@@ -201,7 +218,7 @@ def made_of(target: Target, there: View) -> MadeOf | None:
             cut = reshaped(view, window.shape)
             if cut is None:
                 return None
-            pairs.append(CastPair(cut, window, sign))
+            pairs.append(WindowPair(cut, window, sign))
         else:
             constants.append((window, copy.shift))
     return MadeOf(tuple(pairs), tuple(constants))
@@ -217,3 +234,11 @@ def _window(copy: Copy, there: View) -> View | None:
     here = copy.destination
     window = View(there.storage, there.dtype, here.offset, here.shape, here.strides)
     return seen_through(window if there.is_contiguous else cut_at_axes(window, there.shape), there)
+
+
+def distinct(views: Views) -> Iterator[tuple[str, View]]:
+    """Tensors with their first names: other names of one tensor are no other places."""
+    first: dict[View, str] = {}
+    for name, view in views.items():
+        first.setdefault(view, name)
+    return ((name, view) for view, name in first.items())

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.commands.report.modules import StoredTensor, geometry
 from paramtool.drawing.palette import HEAT
-from paramtool.engine.compare.changes import BLOCK_ELEMENTS, differences, number_types
-from paramtool.engine.compare.sides import Sides, WindowPair
+from paramtool.engine.compare.changes import BLOCK_ELEMENTS, WindowPair, differences, number_types
+from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.blocks import blocks
 from paramtool.engine.read.source import Source
 from paramtool.errors import plural

@@ -7,16 +7,20 @@ the kernel rotated.  Samples decide which orders are compared in full.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import combinations, permutations, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paramtool.engine.compare.cast_verdicts import alike, cast_raw
-from paramtool.engine.compare.transposes import probes
+from paramtool.engine.compare.casts import alike, cast_raw
+from paramtool.engine.compare.changes import WindowPair
+from paramtool.engine.compare.equal import Named, split
 from paramtool.engine.read.blocks import spread
 from paramtool.engine.read.source import Source
+from paramtool.engine.read.streams import Pool, same_window
+from paramtool.engine.read.threads import CORES
 from paramtool.model.dtype import DType
-from paramtool.model.view import View, reshaped
+from paramtool.model.match import Match
+from paramtool.model.view import View, contiguous, reshaped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -176,11 +180,12 @@ def _element(source: Source, view: View, place: tuple[int, ...], dtype: DType) -
 
 def may_be(a_source: Source, b_source: Source, way: AxesWay) -> bool:
     """Whether samples agree; those of two types where either can be the cast of the other."""
-    a, b = a_source.array(way.moved), b_source.array(way.b)
+    pair = WindowPair(way.moved, way.b)
+    a, b = a_source.array(pair.a), b_source.array(pair.b)
     for source, view in ((a_source, way.a), (b_source, way.b)):
         source.nbytes_read += PROBES * view.dtype.block_bytes
     pairs = ((a[_there(place, way)].reshape(1), b[place].reshape(1)) for place in probes(way.b.shape))
-    return all(alike(one, way.a.dtype, other, way.b.dtype) for one, other in pairs)
+    return all(alike(one, other, pair) for one, other in pairs)
 
 
 def _there(place: tuple[int, ...], way: AxesWay) -> tuple[int, ...]:
@@ -217,3 +222,35 @@ def _steps(way: AxesWay) -> tuple[slice, ...]:
 
 def _is_equal(one: Array, other: Array) -> bool:
     return all(bool((one[box] == other[box]).all()) for box in spread((one, other), other.shape, TILE))
+
+
+def probes(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Indices spread over a shape; always the same for one shape."""
+    for k in range(1, PROBES + 1):
+        yield tuple((k * (2654435761 + 40503 * axis) >> 7) % size for axis, size in enumerate(shape))
+
+
+def transposes(
+    pool: Pool, groups: Sequence[Sequence[Named]], done: Collection[str], advance: Callable[[int], None]
+) -> Iterator[Match]:
+    """Tensors of one file that are transposes of an earlier tensor in their group, each of the first that fits.
+
+    The windows of a group have one dtype and the same lengths of axes, in any order.  Tensors in `done` may hold
+    transposes and are not searched for.
+    """
+    source = pool.source
+    for some in (part for group in groups for part in split(group, lambda one: ends(source, one[1], one[1].dtype))):
+        stay = [one for one in some if one[0] in done]
+        for name, view in some:
+            if name in done:
+                continue
+            every = ((owner, way) for owner, whole in stay for way in ways(whole, view))
+            likely = [(owner, way) for owner, way in every if way.is_moved and may_be(source, source, way)]
+            same = (one for one in likely if same_window(source, one[1].moved, source, view, threads=CORES))
+            owner, way = next(same, ("", None))
+            advance(view.nbytes)
+            if way is None:
+                stay.append((name, view))
+            else:
+                whole = contiguous(owner, view.dtype, way.a.shape)
+                yield Match(name, owner, way._replace(a=whole).moved, "transpose")

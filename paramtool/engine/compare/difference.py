@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from math import inf
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from paramtool.engine.compare.changes import WindowPair, measured, number_types
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.elements import Elements, number_type
 from paramtool.engine.read.pairs import same_bytes
-from paramtool.engine.read.source import Buffer, Source
+from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import squeezed
 from paramtool.model.view import View
 
@@ -35,53 +35,13 @@ def format_difference(difference: float | None) -> str:
 def largest(source_a: Source, a: View, source_b: Source, b: View) -> float | None:
     """The largest absolute difference of two windows, element by element; 0.0 if there are no elements.
 
-    Numbers of two types are compared as float64, integers of one type exactly.  Elements that are equal, both NaN, or
-    infinities of one sign, do not differ.  `inf` if one element is NaN or infinite and the other is not.
+    Elements that are equal, both NaN, or infinities of one sign, do not differ.  `inf` if one element is NaN or
+    infinite and the other is not.
     None if the windows cannot be compared: the shapes differ, or a type has no numbers (packed, quantised).
     """
-    import numpy as np
-
-    if a.shape != b.shape or a.dtype.block_elements != 1 or b.dtype.block_elements != 1:
+    if a.shape != b.shape or number_types(a, b) is None:
         return None
-    try:
-        kinds = np.dtype(number_type(a.dtype)), np.dtype(number_type(b.dtype))
-    except TypeError:
-        return None
-    a, b = squeezed(a, b)
-    sizes = a.dtype.block_bytes, b.dtype.block_bytes
-    found = 0.0
-    for x, y in aligned(_whole(source_a.row_major(a), sizes[0]), _whole(source_b.row_major(b), sizes[1]), *sizes):
-        found = max(found, _largest(np.frombuffer(x, kinds[0]), np.frombuffer(y, kinds[1])))
-        if found == inf:
-            break
-    return found
-
-
-def _whole(stream: Iterator[Buffer], size: int) -> Iterator[Buffer]:
-    """The same bytes in blocks of whole elements."""
-    left = b""
-    for block in stream:
-        data = left + bytes(block) if left else block
-        stop = len(data) - len(data) % size
-        left = bytes(data[stop:])
-        if stop:
-            yield data[:stop]
-
-
-def _largest(x: Any, y: Any) -> float:
-    """The largest difference of two rows of numbers."""
-    import numpy as np
-
-    if x.dtype == y.dtype and x.dtype.kind in "iub":
-        unsigned = f"u{x.dtype.itemsize}"  # a difference above 2**63 still fits
-        return float((np.maximum(x, y).view(unsigned) - np.minimum(x, y).view(unsigned)).max())
-    wide = "c16" if "c" in (x.dtype.kind, y.dtype.kind) else "f8"
-    with np.errstate(over="ignore", invalid="ignore"):  # casting a signalling NaN is invalid, too
-        x, y = x.astype(wide), y.astype(wide)
-        apart = np.abs(x - y)
-    apart[(x == y) | (np.isnan(x) & np.isnan(y))] = 0
-    apart[np.isnan(apart)] = inf
-    return float(apart.max())
+    return measured(source_a, source_b, [WindowPair(a, b)]).largest
 
 
 Pair = tuple[View, View]
@@ -175,25 +135,3 @@ def digest(source: Source, view: View, advance: Advance = lambda nbytes: None) -
         made.update(chunk)
         advance(len(chunk))
     return made.hexdigest()
-
-
-def aligned(
-    a: Iterator[Buffer], b: Iterator[Buffer], a_size: int = 1, b_size: int = 1
-) -> Iterator[tuple[Buffer, Buffer]]:
-    """Two streams of blocks, cut to equal numbers of elements; `a_size` and `b_size` are bytes per element.
-
-    If a stream ends early, its remaining pieces are empty.
-    """
-    x: Buffer = b""
-    y: Buffer = b""
-    while True:
-        x = x or memoryview(next(a, b""))
-        y = y or memoryview(next(b, b""))
-        if not x and not y:
-            return
-        count = min(len(x) // a_size, len(y) // b_size)
-        if not count:
-            yield x, y
-            return
-        yield x[: count * a_size], y[: count * b_size]
-        x, y = x[count * a_size :], y[count * b_size :]

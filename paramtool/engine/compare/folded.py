@@ -58,6 +58,15 @@ class ChannelAxis(NamedTuple):
     groups: int = 1
     """Of a transposed convolution: the channels of its axis are those of one group, and axis 0 has the groups."""
 
+    def channels(self, shape: Shape) -> Array:
+        """The channel of each element of a weight, to be broadcast."""
+        import numpy as np
+
+        of_groups = shape[self.axis] if self.groups > 1 else 0
+        places = np.ogrid[tuple(map(slice, shape))]
+        found: Array = places[self.axis] + places[0] // (shape[0] // self.groups) * of_groups
+        return found
+
 
 class Folding(NamedTuple):
     """A batch norm in a weight."""
@@ -126,46 +135,25 @@ class Folds:
 
         flat = np.unique(np.linspace(0, folded.numel - 1, min(SAMPLES, folded.numel)).astype("i8"))
         there = np.unravel_index(flat, folded.shape)
-        here: list[Array] = [np.empty(0)] * len(there)
-        for place, own in enumerate(axis.order):
-            here[own] = there[place]
-        mine = self._at((False, weight, axis.order), here)
-        theirs = self._at((True, folded, axis.order), list(there))
-        channels = here[axis.axis]
-        if axis.groups > 1:
-            channels = channels + here[0] // (weight.shape[0] // axis.groups) * weight.shape[axis.axis]
+        here = tuple(there[axis.order.index(k)] for k in range(len(there)))
+        mine, theirs = self._at((False, weight, axis.order), here), self._at((True, folded, axis.order), there)
+        channels = np.broadcast_to(axis.channels(weight.shape), weight.shape)[here]
         expected = mine * np.stack([one.factor for one in factors])[:, channels]
         near = _near(theirs, expected, np.abs(expected), _shorter(weight, folded))
         yield from np.flatnonzero(near.all(1)).tolist()
 
-    def _at(self, key: tuple[bool, View, tuple[int, ...]], index: list[Array]) -> Array:
+    def _at(self, key: tuple[bool, View, tuple[int, ...]], index: tuple[Array, ...]) -> Array:
         """Some elements of a weight before or after, by their indices along each axis."""
-        import numpy as np
-
         if key not in self._samples:
             is_folded, view, _ = key
-            source = self.folded if is_folded else self.source
-            steps = (at * stride for at, stride in zip(index, view.strides, strict=True))
-            places = sum(steps, np.full(index[0].shape, view.offset))
-            one = [source.array(View(view.storage, view.dtype, int(k), (1,), (1,))).all() for k in places]
-            self._samples[key] = np.concatenate(one).view(number_type(view.dtype)).astype("f8")
+            self._samples[key] = numbers(self.folded if is_folded else self.source, view)[index]
         return self._samples[key]
 
     def _holds(self, weight: View, folded: View, one: Folding, scale: Array) -> bool:
         import numpy as np
 
-        axis = one.axis
-        mine = numbers(self.source, weight)
-        if axis.groups > 1:
-            grouped = mine.reshape(axis.groups, -1, *mine.shape[1:])
-            shape = [1] * grouped.ndim
-            shape[0], shape[axis.axis + 1] = axis.groups, weight.shape[axis.axis]
-            expected = (grouped * scale.reshape(shape)).reshape(mine.shape)
-        else:
-            shape = [1] * mine.ndim
-            shape[axis.axis] = -1
-            expected = mine * scale.reshape(shape)
-        expected = expected.transpose(axis.order)
+        expected = numbers(self.source, weight) * scale[one.axis.channels(weight.shape)]
+        expected = expected.transpose(one.axis.order)
         return bool(_near(numbers(self.folded, folded), expected, np.abs(expected), _shorter(weight, folded)).all())
 
     def is_bias(self, bias: View | None, folded: View, one: Folding) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.line_hashes import BLOCK_NBYTES
-from paramtool.engine.compare.lines import Claim, Lines, changed, raw_rows
+from paramtool.engine.compare.lines import Claim, Lines, LineWay, changed, raw_rows
 from paramtool.engine.compare.runs import LineRun
-from paramtool.engine.read.elements import ELEMENTS, same
+from paramtool.engine.read.elements import ELEMENTS, equal, same
 from paramtool.engine.read.source import Source
 from paramtool.model.view import View
 
@@ -102,13 +102,11 @@ def _bytes(lines: Array) -> Array:
 # A strip has the same elements of all lines:
 #
 #     columns of columns    [elements, lines] on both sides: a few rows of each, read in order
-#     columns of rows       one side is turned while squares of it are compared, in a processor's cache
+#     columns of rows       one side is turned while parts of it are compared, in a processor's cache
 
 
 SHARES = 16
 """Into how many parts the memory is divided, of which the strips of one comparison take one for each side."""
-TILE = 128
-"""Edge of the squares that are turned at once."""
 LONG = 64
 """Runs of this many lines on average are compared one by one; of shorter ones the lines are gathered."""
 
@@ -124,6 +122,15 @@ class StripPart(NamedTuple):
     """Which lines of the second they are."""
 
 
+def _few(strip: Array, which: Array | slice) -> Array:
+    """Some lines of a strip, in its order in memory."""
+    import numpy as np
+
+    if isinstance(which, slice):
+        return strip[which]
+    return np.take(strip, which, axis=0) if strip.flags.c_contiguous else np.take(strip.T, which, axis=1).T
+
+
 def are_same(a_source: Source, b_source: Source, claim: Claim) -> bool:
     """Whether every byte of the lines is what the runs say."""
     parts = list(_parts(claim))
@@ -135,14 +142,14 @@ def are_same(a_source: Source, b_source: Source, claim: Claim) -> bool:
     step = max(1, most // row)
     for start in range(0, length, step):
         stop = min(start + step, length)
-        there = changed(_strip(b_source, way.lines, start, stop), way.lines.view.dtype, sign=way.sign, dtype=way.dtype)
+        there = _strip(b_source, way, start, stop)
         known: dict[View, Array] = {}
         for part in parts:
             view = part.lines.view
             if view not in known:
                 known.clear()
-                known[view] = changed(_strip(a_source, part.lines, start, stop), view.dtype, dtype=way.made)
-            if not _is_part(known[view], there, part, way.lines.is_across):
+                known[view] = _strip(a_source, LineWay(part.lines, dtype=way.made), start, stop)
+            if not equal(_few(known[view], part.here), _few(there, part.there)):
                 return False
     return True
 
@@ -168,65 +175,13 @@ def _parts(claim: Claim) -> Iterator[StripPart]:
             yield StripPart(lines, slice(start, start + length), slice(to, to + length))
 
 
-def _strip(source: Source, lines: Lines, start: int, stop: int) -> Array:
-    """Elements `start` to `stop` of all lines: [elements, lines] of those stored across, else [lines, elements]."""
+def _strip(source: Source, way: LineWay, start: int, stop: int) -> Array:
+    """Elements `start` to `stop` of all lines, [lines, elements], in memory as in the storage."""
     import numpy as np
 
-    view = lines.view
+    view, is_across = way.lines.view, way.lines.is_across
     block = source.array(view)[0 : view.shape[0], start:stop]
     source.nbytes_read += block.nbytes
-    return np.ascontiguousarray(block.T if lines.is_across else block)
-
-
-def _is_part(mine: Array, theirs: Array, part: StripPart, is_across: bool) -> bool:
-    """Whether the lines of a part are those of the second, in one strip."""
-    here, there = Chosen(mine, part.here), Chosen(theirs, part.there)
-    if part.lines.is_across == is_across:
-        return bool((here.all(is_across) == there.all(is_across)).all())
-    return _is_turned(here, there) if is_across else _is_turned(there, here)
-
-
-class Chosen(NamedTuple):
-    """Some lines of a strip."""
-
-    strip: Array
-    which: Array | slice
-
-    def all(self, is_across: bool) -> Array:
-        """These lines."""
-        import numpy as np
-
-        if isinstance(self.which, slice):
-            return self.strip[:, self.which] if is_across else self.strip[self.which]
-        return np.take(self.strip, self.which, axis=int(is_across))
-
-    def lines(self, start: int, stop: int) -> Array | slice:
-        """Which lines of the strip some of these are."""
-        if not isinstance(self.which, slice):
-            return self.which[start:stop]
-        first = self.which.start or 0
-        return slice(first + start, first + stop)
-
-
-def _is_turned(rows: Chosen, across: Chosen) -> bool:
-    """Whether [lines, elements] is [elements, lines] turned; squares of it at a time."""
-    import numpy as np
-
-    elements = rows.strip.shape[1]
-    total = _total(rows)
-    for n in range(0, elements, TILE):
-        strip = across.strip[n : n + TILE]
-        for k in range(0, total, TILE):
-            stop = min(k + TILE, total)
-            which = across.lines(k, stop)
-            tile = strip[:, which] if isinstance(which, slice) else np.take(strip, which, axis=1)
-            if not (rows.strip[rows.lines(k, stop), n : n + TILE] == tile.T).all():
-                return False
-    return True
-
-
-def _total(chosen: Chosen) -> int:
-    """How many rows are chosen."""
-    if isinstance(chosen.which, slice):
-        return len(range(*chosen.which.indices(chosen.strip.shape[0])))
-    return len(chosen.which)
+    held = np.ascontiguousarray(block.T if is_across else block)
+    made = changed(held, view.dtype, sign=way.sign, dtype=way.dtype)
+    return made.T if is_across else made

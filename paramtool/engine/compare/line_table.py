@@ -192,6 +192,8 @@ class Among(NamedTuple):
 
     kind: LineKind
     is_across: bool
+    is_sampled: bool = False
+    """Whether only their samples are."""
 
 
 Parts = list[tuple[int, "Array"]]
@@ -206,9 +208,7 @@ class LineIndex:
         self.memory = memory
         self.hashes = LineHashes()
         self._parts: dict[Among, Parts] = {}
-        self._samples: dict[Among, Parts] = {}
         self._tables: dict[Among, LineTable] = {}
-        self._sample_tables: dict[Among, LineTable] = {}
         self._ways: dict[Among, dict[int, LineWay]] = {}
         self._left = memory // ENTRY_NBYTES
         self._lock = Lock()
@@ -227,17 +227,15 @@ class LineIndex:
         """The lines of a tensor, and their samples."""
         among = Among(way.kind, way.lines.is_across)
         self._ways.setdefault(among, {})[number] = way
-        if hashed.whole is not None:
-            self._parts.setdefault(among, []).append((number, hashed.whole))
-        if hashed.samples is not None:
-            self._samples.setdefault(among, []).append((number, hashed.samples))
+        for is_sampled, found in ((False, hashed.whole), (True, hashed.samples)):
+            if found is not None:
+                self._parts.setdefault(among._replace(is_sampled=is_sampled), []).append((number, found))
 
     def sort(self) -> None:
         """Called after some were added, and before any is looked for."""
-        for parts, tables in ((self._parts, self._tables), (self._samples, self._sample_tables)):
-            while parts:
-                among, some = parts.popitem()
-                tables[among] = LineTable(some)
+        while self._parts:
+            among, some = self._parts.popitem()
+            self._tables[among] = LineTable(some)
 
     def find(self, a_source: Source, b_source: Source, way: LineWay, own: Collection[int] = ()) -> LineMap | None:
         """The map that gives a tensor's lines as rows of the first, every byte compared; None if there is none.
@@ -248,8 +246,7 @@ class LineIndex:
         table = self._tables.get(among)
         if table is None or not all(table.has(self.hashes.of_rows(row)) for row in _some_rows(b_source, way)):
             return None
-        found = table.find(self.hashes.whole(b_source, way), own)
-        return self._proved(a_source, b_source, self._claim(way, among, found))
+        return self._proved(a_source, b_source, table.find(self.hashes.whole(b_source, way), own), way, among)
 
     def find_across(
         self, a_source: Source, b_source: Source, way: LineWay, own: Collection[int] = ()
@@ -257,13 +254,12 @@ class LineIndex:
         """The same of lines of which at least one side is stored across."""
         for is_across in (True, False) if way.lines.is_across else (True,):
             among = Among(way.kind, is_across)
-            table = self._sample_tables.get(among)
+            table = self._tables.get(among._replace(is_sampled=True))
             found = None if table is None else self._sampled(b_source, way, table)
             if found is not None and not found.is_unique:
                 whole = self._whole(a_source, among)
                 found = None if whole is None else whole.find(self.hashes.whole(b_source, way), own)
-            proved = self._proved(a_source, b_source, self._claim(way, among, found))
-            if proved is not None:
+            if proved := self._proved(a_source, b_source, found, way, among):
                 return proved
         return None
 
@@ -284,17 +280,15 @@ class LineIndex:
                 self._tables[among] = LineTable((k, self.hashes.whole(source, way)) for k, way in ways.items())
         return self._tables[among]
 
-    def _claim(self, way: LineWay, among: Among, found: LineMap | None) -> tuple[LineMap, Claim] | None:
+    def _proved(
+        self, a_source: Source, b_source: Source, found: LineMap | None, way: LineWay, among: Among
+    ) -> LineMap | None:
+        """A map that was found, if it is sure and every byte is what it says."""
         if found is None:
             return None
         olds = {number: self._ways[among][number].lines for number in found.runs.tensors()}
-        return found, Claim(way, olds, found.runs, self.memory)
-
-    def _proved(self, a_source: Source, b_source: Source, claimed: tuple[LineMap, Claim] | None) -> LineMap | None:
-        if claimed is None:
-            return None
-        found, claim = claimed
-        return found if is_sure(b_source, claim.way) and is_proved(a_source, b_source, claim) else None
+        claim = Claim(way, olds, found.runs, self.memory)
+        return found if is_sure(b_source, way) and is_proved(a_source, b_source, claim) else None
 
 
 def _some_rows(source: Source, way: LineWay) -> Iterator[Array]:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from paramtool.engine.compare.cast_verdicts import CastPair, CastTask, cast_verdict
-from paramtool.engine.compare.changes import measured, number_types
+from paramtool.engine.compare.casts import cast_verdict
+from paramtool.engine.compare.changes import WindowPair, measured, number_types
 from paramtool.engine.compare.equal import Window, partition, sample
 from paramtool.engine.read.pairs import same_windows
 from paramtool.engine.read.source import Source
@@ -30,13 +30,6 @@ Advance = Callable[[int], None]
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 SIDES = 2
-
-
-class WindowPair(NamedTuple):
-    """A window of the first checkpoint, and one of the second, of one shape."""
-
-    a: View
-    b: View
 
 
 CONSTANT_NBYTES = 256 << 20
@@ -88,14 +81,15 @@ class Sides:
         ]
         return self.a.map(both, wrapped)
 
-    def same(self, pairs: Iterable[WindowPair], advance: Advance) -> dict[WindowPair, bool]:
+    def same(self, pairs: Iterable[WindowPair], advance: Advance = lambda nbytes: None) -> dict[WindowPair, bool]:
         """{pair of one dtype: whether it holds the same bytes}.
 
         What is one range of one file is not read, and no pair is read twice, whoever asks.
         """
         every = list(dict.fromkeys(pairs))
         new = [pair for pair in every if pair not in self._same and not self._is_one_window(pair)]
-        self._same.update(zip(new, same_windows((self.a.source, self.b.source), new, advance), strict=True))
+        windows = [(pair.a, pair.b) for pair in new]
+        self._same.update(zip(new, same_windows((self.a.source, self.b.source), windows, advance), strict=True))
         return {pair: self._same.get(pair, True) for pair in every}
 
     def _is_one_window(self, pair: WindowPair) -> bool:
@@ -122,16 +116,14 @@ class Sides:
             self._known[path] = status.st_dev, status.st_ino
         return self._known[path]
 
-    def casts(self, tensors: Iterable[Sequence[CastPair]]) -> Iterator[str]:
+    def casts(self, tensors: Iterable[Sequence[WindowPair]]) -> Iterator[str]:
         """CAST, ROUNDED or CHANGED for each tensor, as the pairs that it is made of."""
-        size = self.a.block_nbytes(2 * SIDES)
-        tasks = [(CastTask(pairs, size), [WindowPair(pair.a, pair.b) for pair in pairs]) for pairs in tensors]
-        return self.map(cast_verdict, tasks)
+        verdict = partial(cast_verdict, block_nbytes=self.a.block_nbytes(2 * SIDES))
+        return self.map(verdict, ((pairs, pairs) for pairs in tensors))
 
-    def changes(self, tensors: Iterable[list[WindowPair]]) -> Iterator[Distance]:
+    def changes(self, tensors: Iterable[Sequence[WindowPair]]) -> Iterator[Distance]:
         """How far tensors are apart, each as the pairs that it is made of."""
-        every = list(tensors)
-        return self.map(partial(_changed, rtol=self._rtol), [(pairs, pairs) for pairs in every])
+        return self.map(partial(measured, rtol=self._rtol), ((pairs, pairs) for pairs in tensors))
 
     def equal(self, groups: Iterable[tuple[list[View], list[View]]]) -> Iterator[list[tuple[list[int], list[int]]]]:
         """For windows of both of one dtype and shape: classes of equal ones, as positions in the two lists.
@@ -164,7 +156,3 @@ def is_number(source: Source, view: View, number: float) -> bool:
         return False
     found = source.array(view).all()
     return bool(found.tobytes() == np.full(found.shape, number, kinds[0]).tobytes())
-
-
-def _changed(a_source: Source, b_source: Source, pairs: list[WindowPair], *, rtol: float) -> Distance:
-    return measured([(pair.a, pair.b) for pair in pairs], a_source, b_source, rtol)

@@ -51,10 +51,10 @@ class _SharedAxis(NamedTuple):
     there: int
 
 
-def moves_of(target: Target, a: Views) -> tuple[LineMove, ...]:
+def moves_of(target: Target, a: Views, most: int = MAX_MOVES) -> tuple[LineMove, ...]:
     """The moves that make a tensor of those of the first checkpoint, in the order of the second.
 
-    Empty where parts of rows and columns are moved, numbers are added up, or there are more than MAX_MOVES.  Rows that
+    Empty where parts of rows and columns are moved, numbers are added up, or there are more than `most`.  Rows that
     hold constants are in no move.
     """
     copies = [copy for copy in target.copies if copy.terms]
@@ -63,8 +63,8 @@ def moves_of(target: Target, a: Views) -> tuple[LineMove, ...]:
     for there in _cuts(target.shape):
         found: list[LineMove] = []
         for copy in copies:
-            made = _of_copy(copy, a[copy.names[0]], there)
-            if not made or len(found) + len(made) > MAX_MOVES:
+            made = _of_copy(copy, a[copy.names[0]], there, most)
+            if not made or len(found) + len(made) > most:
                 break
             found += made
         else:
@@ -109,7 +109,7 @@ def _cuts(shape: Sequence[int]) -> Iterator[_LineCut]:
         yield _LineCut(total // width, width, True)
 
 
-def _of_copy(copy: Copy, old: View, there: _LineCut) -> list[LineMove]:
+def _of_copy(copy: Copy, old: View, there: _LineCut, most: int) -> list[LineMove]:
     """The moves of one window; none where it is not made of whole rows or columns of both."""
     source, destination = copy.source, copy.destination
     begin = source.offset - old.offset
@@ -128,7 +128,7 @@ def _of_copy(copy: Copy, old: View, there: _LineCut) -> list[LineMove]:
             return [
                 LineMove(copy.names[0], length, LinePlace(start + k, here.lines, here.is_columns),
                      LinePlace(to + j, there.lines, there.is_columns))
-                for k, j, length in _runs(outer)
+                for k, j, length in _runs(outer, most)
             ]  # fmt: skip
     return []
 
@@ -176,7 +176,7 @@ def _line(offset: int, cut: _LineCut) -> int:
     return offset % cut.width if cut.is_columns else offset // cut.width
 
 
-def _runs(outer: Sequence[_SharedAxis]) -> Iterator[tuple[int, int, int]]:
+def _runs(outer: Sequence[_SharedAxis], most: int) -> Iterator[tuple[int, int, int]]:
     """(line of the first, line of the second, how many follow each other in both)"""
     run = 1
     rest = []
@@ -185,7 +185,7 @@ def _runs(outer: Sequence[_SharedAxis]) -> Iterator[tuple[int, int, int]]:
             run *= one.length
         else:
             rest.append(one)
-    if prod(one.length for one in rest) > MAX_MOVES:
+    if prod(one.length for one in rest) > most:
         return
     for index in product(*(range(one.length) for one in rest)):
         yield (

@@ -8,8 +8,9 @@ Pure: which of them holds is for the bytes to say.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import islice
 from math import gcd, prod
 from random import Random
@@ -18,20 +19,20 @@ from typing import NamedTuple, TypeVar
 from paramtool.errors import LayoutError
 from paramtool.grouping import grouped
 from paramtool.layouts.pattern import Block, Items, Repeated, blocks, parse
-from paramtool.model.view import Shape
+from paramtool.model.view import Shape, contiguous_strides
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.facts import Facts
-from paramtool.parts.layout import find_part_layout
+from paramtool.parts.layout import FusedRow, PartGroup, PartLayout, all_groups, all_part_layouts, find_part_layout
 from paramtool.parts.patterns import PARTS, WORDS, groups
-from paramtool.parts.pieces import Stored, whole
+from paramtool.parts.pieces import Digits, Piece, Stored, whole
 from paramtool.parts.sizes import COMPOSED, Sizes, UnknownSize
 from paramtool.parts.solving import PartTensor, extent
-from paramtool.passes.diff import positions
-from paramtool.passes.diff.positions import ElementPlace
+from paramtool.parts.words import APART
 from paramtool.passes.parts.fuse import pattern_of
+from paramtool.passes.parts.fused_names import split, variants_of
 
 Made = TypeVar("Made")
-POINTS = 8
+POINTS = 24
 """Elements that are looked at before a map is made."""
 KEPT = 256
 """Answers for this number of kinds of tensors are remembered: a model has many tensors of few shapes."""
@@ -57,6 +58,7 @@ class PartMap:
         self.mine = tuple(mine)
         self.theirs = theirs
         self._laid, self._content, self._sizes = laid, laid[-1].content, sizes
+        self.place = lru_cache(maxsize=None)(self._place)
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -80,60 +82,32 @@ class PartMap:
         said = " ".join(f"{word}={size}" for word, size in self.sizes.items() if size > 1)
         return f"{self._content}, {said}" if said else self._content
 
-    def place(self, element: int) -> ElementPlace | None:
+    def _place(self, element: int) -> ElementPlace | None:
         """Where an element of the second is in the first; None where no tensor of the first has it."""
-        return positions.origin(element, self.theirs, positions.held(self.mine))
+        return origin(element, self.theirs, self._held)
+
+    @cached_property
+    def _held(self) -> Mapping[str, Sequence[HeldPiece]]:
+        return held(self.mine)
 
 
 class PartMaps(tuple[PartMap, ...]):
-    """The maps between tensors of some shapes, in a tree by where they say that some elements of the second are.
+    """The maps between tensors of some shapes; where each says that some elements are is the same for all of these."""
 
-    The tree grows where it is asked for, and is the same for every tensor of these shapes: the first elements rule out
-    most maps, many of them at once.
-    """
-
-    def where(self, holds: Callable[[int, ElementPlace], bool]) -> Sequence[int]:
-        """The numbers of the maps whose places hold: whether an element of the second is at a place of the first."""
-        return sorted(self._tree.where(holds)) if self else ()
-
-    def among(self, numbers: Iterable[int], holds: Callable[[int, ElementPlace], bool]) -> Sequence[int]:
-        """Those of some maps whose places hold."""
-        return [number for number in numbers if all(self._holds(number, element, holds) for element in self._elements)]
-
-    def _holds(self, number: int, element: int, holds: Callable[[int, ElementPlace], bool]) -> bool:
-        place = self[number].place(element)
-        return place is not None and holds(element, place)
+    def where(self, holds: Callable[[int, ElementPlace], bool]) -> Iterator[PartMap]:
+        """The maps whose places hold: whether an element of the second is at a place of the first."""
+        left: Iterable[PartMap] = self
+        for element in self._elements:  # the first elements rule out most maps, many of them at once
+            places = {one.place(element) for one in left}
+            held = {place for place in places if place is not None and holds(element, place)}
+            left = [one for one in left if one.place(element) in held]
+        yield from left
 
     @cached_property
     def _elements(self) -> Sequence[int]:
-        numel = prod(self[0].theirs.shape)
+        numel = prod(self[0].theirs.shape) if self else 0
         chance = Random(numel)
-        return (numel - 1, *(chance.randrange(numel) for _ in range(POINTS)))
-
-    @cached_property
-    def _tree(self) -> _MapTree:
-        return _MapTree(self, self._elements, range(len(self)))
-
-
-class _MapTree:
-    """Some of the maps, by where the first of some elements is."""
-
-    def __init__(self, maps: Sequence[PartMap], elements: Sequence[int], numbers: Sequence[int]) -> None:
-        self._maps, self._elements, self._numbers = maps, elements, numbers
-
-    @cached_property
-    def _by_place(self) -> Mapping[ElementPlace | None, _MapTree]:
-        found = grouped((self._maps[number].place(self._elements[0]), number) for number in self._numbers)
-        return {place: _MapTree(self._maps, self._elements[1:], some) for place, some in found.items()}
-
-    def where(self, holds: Callable[[int, ElementPlace], bool]) -> Iterator[int]:
-        """The numbers of the maps whose places hold."""
-        if not self._elements:
-            yield from self._numbers
-            return
-        for place, rest in self._by_place.items():
-            if place is not None and holds(self._elements[0], place):
-                yield from rest.where(holds)
+        return (numel - 1, *(chance.randrange(numel) for _ in range(POINTS))) if self else ()
 
 
 UNSAID = ("in", "out", "half", "two", "rest", "q_rows", "k_rows", "v_rows", "taps", "width")
@@ -463,3 +437,215 @@ def _said(word: str, known: Facts) -> int:
     if part == word or part not in PARTS:
         return sizes.of(word)
     return prod(sizes.of(one) for group in groups(PARTS[part]) if len(group) > 1 for one in group)
+
+
+# --- Where one element of a tensor is in others that hold the same parts, without making the map of all elements ------
+#
+# B[5, 7] of qkv_proj  ->  k[1, 7]  ->  A[1, 7] of k_proj
+
+
+class _DigitStep(NamedTuple):
+    """A digit of a part's index, as steps in a flat tensor."""
+
+    step: int
+    length: int
+    part_axis: int
+    weight: int
+    """How much one of it counts in the index along that axis of the part."""
+
+
+class ElementPlace(NamedTuple):
+    """An element of a tensor, counted row by row."""
+
+    name: str
+    element: int
+
+
+HeldPiece = tuple[str, Piece, Shape]
+"""A tensor, a piece that it holds, and its shape."""
+
+
+def origin(element: int, theirs: Stored, mine: Mapping[str, Sequence[HeldPiece]]) -> ElementPlace | None:
+    """Where an element of a tensor is among pieces {part: [(tensor, piece, shape of the tensor)]}; None if nowhere."""
+    strides = contiguous_strides(theirs.shape)
+    for piece in theirs.pieces:
+        index = _index(element, piece, strides)
+        if index is None:
+            continue
+        for name, held, shape in mine.get(piece.part, ()):
+            there = _element(index, held, contiguous_strides(shape))
+            if there is not None:
+                return ElementPlace(name, there)
+    return None
+
+
+def held(tensors: Iterable[Stored]) -> dict[str, list[HeldPiece]]:
+    """{part: [(tensor, piece, shape of the tensor)]}"""
+    return grouped((piece.part, (one.name, piece, one.shape)) for one in tensors for piece in one.pieces)
+
+
+def _index(element: int, piece: Piece, strides: Sequence[int]) -> list[int] | None:
+    """The index in a part of an element of a tensor; None if the piece does not hold it."""
+    rest = element - sum(k * stride for k, stride in zip(piece.at, strides, strict=True))
+    if rest < 0:
+        return None
+    index = list(piece.start)
+    for axis in sorted(_axes(piece.digits, strides), reverse=True):
+        value, rest = divmod(rest, axis.step)
+        if value >= axis.length:
+            return None
+        index[axis.part_axis] += value * axis.weight
+    return None if rest else index
+
+
+def _axes(digits: Sequence[Digits], strides: Sequence[int]) -> Iterable[_DigitStep]:
+    for part_axis, own in enumerate(digits):
+        weight = prod(digit.length for digit in own)
+        for digit in own:
+            weight //= digit.length
+            if digit.length > 1:
+                yield _DigitStep(digit.step * strides[digit.axis], digit.length, part_axis, weight)
+
+
+def _element(index: Sequence[int], piece: Piece, strides: Sequence[int]) -> int | None:
+    """The element of a tensor that is an index of a part; None if the piece does not hold it."""
+    found = sum(k * stride for k, stride in zip(piece.at, strides, strict=True))
+    for k, start, own in zip(index, piece.start, piece.digits, strict=True):
+        rest, weight = k - start, prod(digit.length for digit in own)
+        if not 0 <= rest < weight:
+            return None
+        for digit in own:
+            weight //= digit.length
+            value, rest = divmod(rest, weight)
+            found += value * digit.step * strides[digit.axis]
+    return found
+
+
+# --- Which tensors of two checkpoints could be parts, and which fused tensors of them, by their names ----------------
+
+
+_NUMBER = re.compile(r"(.*)\.([0-9]{1,18})")
+WEIGHT = "weight"
+BARE = ("_weight", "_bias")
+"""How a tensor's own name says what it is: `in_proj_weight`."""
+
+
+class ModuleParts(NamedTuple):
+    """Tensors that have the names of parts of one kind, in one module."""
+
+    kind: str
+    at: str
+    suffix: str
+    """`weight`, `bias`, or what else follows the names."""
+    tensors: Mapping[str, tuple[str, ...]]
+    """{term: its tensors, one for each expert, else one}"""
+
+
+class FusedTensorName(NamedTuple):
+    """A tensor that has the name of a row of a layout."""
+
+    layout: PartLayout
+    row: FusedRow
+    at: str
+    suffix: str
+    name: str
+
+
+class FusedModule(NamedTuple):
+    """The fused tensors of one layout in one module."""
+
+    layout: PartLayout
+    at: str
+    suffix: str
+    tensors: tuple[FusedTensorName, ...]
+
+    @property
+    def terms(self) -> set[str]:
+        """The parts in them."""
+        return {term for one in self.tensors for term in one.row.terms()}
+
+
+def modules(tensors: Iterable[FusedTensorName]) -> list[FusedModule]:
+    """Fused tensors by their modules, one for each row."""
+    found: dict[tuple[str, str, str], dict[str, FusedTensorName]] = {}
+    for one in tensors:
+        found.setdefault((one.layout.name, one.at, one.suffix), {}).setdefault(one.row.name, one)
+    every = [tuple(rows.values()) for rows in found.values()]
+    return [FusedModule(rows[0].layout, rows[0].at, rows[0].suffix, rows) for rows in every]
+
+
+def parts_in(names: Iterable[str]) -> dict[str, list[ModuleParts]]:
+    """{kind: tensors with the names of all its parts}, in the order of the names."""
+    every = list(names)
+    return {kind.kind: list(_of_kind(every, kind)) for kind in all_groups()}
+
+
+def _of_kind(names: Iterable[str], kind: PartGroup) -> Iterator[ModuleParts]:
+    """The groups of one kind that have every part, and as many experts of each."""
+    ways = _ways(kind)
+    children = {child for way in ways for child in way}
+    found: dict[tuple[str, str], dict[str, dict[int, str]]] = {}
+    for name in names:
+        for module, child, suffix in split(name, children):
+            base, expert = module, 0
+            if kind.inside:
+                numbered = _NUMBER.fullmatch(module)
+                if numbered is None:
+                    continue
+                base, expert = numbered[1], int(numbered[2])
+            found.setdefault((base, suffix or WEIGHT), {}).setdefault(child, {})[expert] = name
+    for (base, suffix), there in found.items():
+        for way in ways:
+            tensors = {term: there.get(child, {}) for term, child in zip(kind.parts, way, strict=True)}
+            counts = {len(own) for own in tensors.values()}
+            if counts == {0} or len(counts) > 1 or any(max(own) >= len(own) for own in tensors.values()):
+                continue
+            ordered = {term: tuple(own[k] for k in range(len(own))) for term, own in tensors.items()}
+            yield ModuleParts(kind.kind, base, suffix, ordered)
+
+
+def _ways(kind: PartGroup) -> tuple[tuple[str, ...], ...]:
+    """The names of a kind's parts, in each way that files have them."""
+    if kind.kind == "rope":
+        return tuple(names[:2] for names in APART["qkv"])
+    return tuple(kind.names)
+
+
+def fused_in(names: Iterable[str]) -> list[FusedTensorName]:
+    """The tensors that have the name of a row of a layout, once for each row, in the order of the layouts."""
+    known = _rows()
+    found = []
+    for name in names:
+        for at, child, suffix in _children(name):
+            found += [
+                (number, FusedTensorName(one, row, at, suffix, name)) for number, one, row in known.get(child, ())
+            ]
+    return [one for _, one in sorted(found, key=lambda item: item[0])]
+
+
+@cache
+def _rows() -> Mapping[str, list[tuple[int, PartLayout, FusedRow]]]:
+    """{name of a fused tensor in its module: (number, layout, row)}"""
+    found: dict[str, dict[tuple[str, str], tuple[int, PartLayout, FusedRow]]] = {}
+    for number, layout in enumerate(all_part_layouts()):
+        for k, row in enumerate(layout.tensors):
+            own = {variant[k] for variant in variants_of(layout)}
+            if layout.group == "rope":
+                own |= {names[k] for names in APART["qkv"]}
+            for name in own:
+                found.setdefault(name, {})[layout.name, row.name] = (number, layout, row)
+    return {name: list(rows.values()) for name, rows in found.items()}
+
+
+def _children(name: str) -> Iterator[tuple[str, str, str]]:
+    """(module, name in it, what follows): `attn.in_proj_weight` is `in_proj` with `weight`, too."""
+    known = _rows()
+    words = name.split(".")
+    for k, word in enumerate(words):
+        at, rest = ".".join(words[:k]), ".".join(words[k + 1 :])
+        if word in known:
+            yield at, word, rest or WEIGHT
+        if not rest:
+            for end in BARE:
+                if word.endswith(end) and word.removesuffix(end) in known:
+                    yield at, word.removesuffix(end), end[1:]

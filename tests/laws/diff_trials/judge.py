@@ -113,7 +113,7 @@ def _of_copies(old: Array, a: Arrays, b: Arrays) -> Iterator[str]:
 
 
 def _rows(one: Array, turned: bool) -> list[bytes]:
-    rows = one.reshape(len(one), -1) if one.ndim else one.reshape(1, 1)
+    rows = one.reshape(len(one), one.size // max(1, len(one))) if one.ndim else one.reshape(1, 1)
     return [row.tobytes() for row in (rows.T if turned else rows)]
 
 

@@ -1,0 +1,314 @@
+"""The steps of a comparison that look for whole tensors: the same bytes, or a cast, under one name or another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
+
+from paramtool.commands.diff.settled import SURE_NBYTES, Settled, distinct, may_be_cast
+from paramtool.engine.compare.casts import narrow, sample_as
+from paramtool.engine.compare.changes import WindowPair
+from paramtool.errors import plural
+from paramtool.grouping import paired
+from paramtool.model.conventions import COUNTERS
+from paramtool.model.diff import CHANGED, LAYOUT, LED_BACK, RENAMED, ROUNDED, SAME
+from paramtool.model.objects import is_extra_state
+from paramtool.model.view import View, Views
+from paramtool.passes.diff.names import Renames
+
+WEIGHTS = ("model", "buffer")
+"""Roles of the tensors of a model."""
+MANY_TINY = 8
+"""How many different numbers of one checkpoint are in another one by no chance."""
+
+
+class NamePair(NamedTuple):
+    """A tensor of the first checkpoint, and one of the second that is, or could be, the same."""
+
+    old: str
+    new: str
+    is_unique: bool = True
+    """Whether no other names of the two would do."""
+
+
+def by_content(state: Settled, *, is_squeezed: bool = False) -> None:
+    """Tensors that hold the same bytes under another name; with `is_squeezed` also with other axes of length 1."""
+    unsure: list[tuple[list[str], list[str]]] = []
+    for old, new in equal_names(state, state.left_a, state.left_b, is_squeezed=is_squeezed):
+        if len(old) == len(new) == 1 and not state.may_be_chance(old[0]):
+            if state.is_exchanged(old[0], new[0]):
+                state.twins["b", new[0]] = f"the same bytes as {old[0]!r} of A"
+                continue
+            _rename(state, old[0], new[0])
+        else:
+            unsure.append((old, new))
+    renames = state.renames()
+    for old, new in unsure:
+        _match(state, old, new, renames)
+        state.unsure.append((old, new))
+
+
+def by_later_renames(state: Settled) -> None:
+    """Tensors whose bytes alone prove nothing, by the renames that maps have shown since: nothing is read."""
+    renames = state.renames()
+    for olds, news in state.unsure:
+        old, new = (
+            [name for name in names if name in left] for names, left in ((olds, state.left_a), (news, state.left_b))
+        )
+        if old and new:
+            _match(state, old, new, renames)
+
+
+def equal_names(
+    state: Settled, a: Views, b: Views, *, is_squeezed: bool = False
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Names of some tensors of both checkpoints that hold the same bytes, of one type and shape."""
+    keys = [
+        (((view.dtype, _squeezed(view) if is_squeezed else view.shape), name) for name, view in views.items())
+        for views in (a, b)
+    ]
+    both = paired(*keys)
+    windows = [([a[name] for name in old], [b[name] for name in new]) for old, new in both]
+    for (old, new), classes in zip(both, state.sides.equal(windows), strict=True):
+        for mine, theirs in classes:
+            yield [old[k] for k in mine], [new[k] for k in theirs]
+
+
+def _squeezed(view: View) -> tuple[int, ...]:
+    """A shape without its axes of length 1."""
+    return tuple(size for size in view.shape if size != 1)
+
+
+def _rename(state: Settled, old: str, new: str, *, is_unique: bool = True) -> None:
+    if state.a[old].shape == state.b[new].shape:
+        state.settle(RENAMED, [old], new, is_unique=is_unique)
+    else:
+        state.settle(LAYOUT, [old], new, how="reshaped", is_unique=is_unique)
+
+
+def _match(state: Settled, old: list[str], new: list[str], renames: Renames) -> None:
+    """Equal tensors of several names, by the renames that others show; those of real content by their order."""
+    more = ", too few or too alike to be a proof" if state.may_be_chance(old[0]) else ""
+    state.twins |= {("b", name): f"the same bytes as {old[0]!r} of A{more}" for name in new}
+    state.twins |= {("a", name): f"the same bytes as {new[0]!r} of B{more}" for name in old}
+    for pair in matched(state, old, new, renames):
+        _rename(state, pair.old, pair.new, is_unique=pair.is_unique)
+
+
+def matched(state: Settled, old: list[str], new: list[str], renames: Renames) -> list[NamePair]:
+    """Pairs of names whose tensors are alike: by the renames that others show; those of real content by their order."""
+    free = dict.fromkeys(new)
+    left, pairs = [], []
+    for name in old:
+        wanted = next((one for one in renames.of(name) if one in free and not state.is_exchanged(name, one)), None)
+        if wanted is None:
+            left.append(name)
+            continue
+        del free[wanted]
+        pairs.append(NamePair(name, wanted))
+    if not state.may_be_chance(old[0]):
+        places = [one for one in free if one not in state.a]
+        is_unique = len(left) == len(free) == 1
+        pairs += [NamePair(name, other, is_unique) for name, other in zip(left, places, strict=False)]
+    return pairs
+
+
+def tiny(state: Settled) -> None:
+    """Tensors of a few bytes that are left, if every one of A is in B, and they are many different ones."""
+    old_groups, new_groups = _tiny_contents(state, 0), _tiny_contents(state, 1)
+    for key, olds in old_groups.items():
+        news = {content: name for name, content in new_groups.get(key, {}).items()}
+        contents = {*olds.values()}
+        are_single = len(contents) == len(olds) and len(news) == len(new_groups.get(key, {}))
+        if are_single and len(olds) >= MANY_TINY and news.keys() >= contents:
+            for name, content in olds.items():
+                if not state.is_exchanged(name, news[content]):
+                    _rename(state, name, news[content])
+
+
+def _tiny_contents(state: Settled, side: int) -> dict[object, dict[str, bytes]]:
+    """{type and shape: {name: bytes}} of the small weights of one checkpoint that are left."""
+    entries, pool = state.checkpoints[side].entries, (state.sides.a, state.sides.b)[side]
+    found: dict[object, dict[str, bytes]] = {}
+    for name, view in (state.left_a, state.left_b)[side].items():
+        if name in entries and entries[name].role in WEIGHTS and 0 < view.nbytes < SURE_NBYTES:
+            content = pool.source.array(view).all().tobytes()
+            found.setdefault((view.dtype, _squeezed(view)), {})[name] = content
+    return found
+
+
+# --- Tensors of another type or shape --------------------------------------------------------------------------------
+
+
+def casts_by_name(state: Settled) -> None:
+    """Casts under the same name."""
+    _prove(state, _by_name(state, Renames(())))
+
+
+def casts(state: Settled) -> None:
+    """Casts under another name, which names or numbers show."""
+    if state.left_a and state.left_b:
+        # Casts under another name: those whose samples are like no others', then those that their names show
+        unsure = []
+        sure = []
+        for old, new in alike_as_casts(state, state.left_a, state.left_b):
+            if len(old) == len(new) == 1 and not state.may_be_chance(old[0]):
+                if not state.is_exchanged(old[0], new[0]):
+                    sure.append(NamePair(old[0], new[0]))
+            else:
+                unsure.append((old, new))
+        _prove(state, sure)
+        renames = state.renames()
+        _prove(state, [one for old, new in unsure for one in matched(state, old, new, renames)])
+    if state.left_a and state.left_b:
+        casts_by_renames(state)
+
+
+def casts_by_renames(state: Settled) -> None:
+    """Casts under the names that others show."""
+    _prove(state, _by_name(state, state.renames()))
+
+
+def reshaped(state: Settled) -> None:
+    """Tensors under the same name and in another shape: the same bytes, or a cast."""
+    pairs = {}
+    for name, new in state.left_b.items():
+        old = state.left_a.get(name)
+        if old is None or old.numel != new.numel or not (old.numel and may_be_cast(old, new)):
+            continue
+        if old.shape != new.shape and old.is_contiguous and new.is_contiguous:
+            flat, other = (View(one.storage, one.dtype, one.offset, (one.numel,), (1,)) for one in (old, new))
+            pairs[name] = WindowPair(flat, other)
+    exact = {name: pair for name, pair in pairs.items() if pair.a.dtype == pair.b.dtype}
+    same = state.sides.same(exact.values())
+    for name, pair in pairs.items():
+        kind = (LAYOUT if same[exact[name]] else "") if name in exact else state.proved([pair])
+        if kind:
+            state.settle(kind, [name], name, how="reshaped", change=state.lost(kind, [pair]))
+
+
+def _by_name(state: Settled, renames: Renames) -> Iterator[NamePair]:
+    """Tensors of one shape and two types, of one name or of a name that others show."""
+    if len({view.dtype for left in (state.left_a, state.left_b) for view in left.values()}) < 2:
+        return
+    taken: set[str] = set()
+    for name, old in list(state.left_a.items()):
+        every = (name, *(one for one in renames.of(name) if not state.is_exchanged(name, one)))
+        new = next((one for one in every if one in state.left_b and state.left_b[one].shape == old.shape), None)
+        if new is not None and new not in taken and state.left_b[new].dtype != old.dtype:
+            taken.add(new)
+            yield NamePair(name, new)
+
+
+def _prove(state: Settled, candidates: Iterable[NamePair]) -> None:
+    """A verdict on each pair of names that is a cast; an extra state is given to its module in the type that it has."""
+    every = [one for one in candidates if not is_extra_state(one.new)]
+    pairs = [WindowPair(state.a[one.old], state.b[one.new]) for one in every]
+    kinds = list(state.sides.casts([pair] for pair in pairs))
+    rounded = [pair for pair, kind in zip(pairs, kinds, strict=True) if kind == ROUNDED]
+    measured = state.sides.changes([pair] for pair in rounded)
+    changes = dict(zip(rounded, measured, strict=True))
+    for one, pair, kind in zip(every, pairs, kinds, strict=True):
+        if kind != CHANGED and one.old in state.left_a and one.new in state.left_b:
+            state.settle(kind, [one.old], one.new, change=changes.get(pair), is_unique=one.is_unique)
+
+
+def alike_as_casts(state: Settled, a: Views, b: Views) -> Iterator[tuple[list[str], list[str]]]:
+    """Names of some tensors of both checkpoints, of one shape and two types, whose samples are alike."""
+    sources = state.sides.a.source, state.sides.b.source
+    shapes = [((view.shape, name) for name, view in views.items() if view.numel) for views in (a, b)]
+    for olds, news in paired(*shapes):
+        kinds = product({a[old].dtype for old in olds}, {b[new].dtype for new in news})
+        for one, other in sorted(kinds, key=str):
+            dtype = narrow(one, other)
+            if dtype is None:
+                continue
+            yield from paired(
+                ((sample_as(sources[0], a[old], dtype), old) for old in olds if a[old].dtype == one),
+                ((sample_as(sources[1], b[new], dtype), new) for new in news if b[new].dtype == other),
+            )
+
+
+# --- Tensors that hold all of another one under a name that the first has for its own: changed -----------------------
+
+
+def taken(state: Settled) -> None:
+    """The same bytes as another tensor."""
+    for olds, news in list(equal_names(state, *_views(state))):
+        _set_aside(state, olds, news, "the same bytes as")
+
+
+def taken_as_casts(state: Settled) -> None:
+    """The same numbers as another tensor of another type."""
+    for olds, news in list(alike_as_casts(state, *_views(state))):
+        proved = [old for old in olds if not state.may_be_chance(old)]
+        for new in news:
+            same = [old for old in proved if state.proved([WindowPair(state.a[old], state.b[new])])]
+            _set_aside(state, same, [new], "a cast of")
+
+
+def _set_aside(state: Settled, olds: list[str], news: list[str], words: str) -> None:
+    if not olds or state.may_be_chance(olds[0]):
+        return
+    for new in news:
+        own = WindowPair(state.a[new], state.b[new])
+        is_cast = own.a.dtype != own.b.dtype and own.a.shape == own.b.shape and state.proved([own])
+        if not is_cast and all(state.is_exchanged(old, new) for old in olds):
+            state.twins["b", new] = f"{words} {olds[0]!r} of A"
+            state.taken[new] = state.left_b.pop(new)
+
+
+def _views(state: Settled) -> tuple[dict[str, View], dict[str, View]]:
+    """The tensors of the first, each once, and those of the second without a verdict whose names the first has."""
+    new = {name: view for name, view in state.left_b.items() if name in state.a and view.nbytes >= SURE_NBYTES}
+    shapes = {view.shape for view in new.values()}
+    return {name: view for name, view in distinct(state.a) if view.shape in shapes}, new
+
+
+# --- Files that hold a graph: tensors that they store once, and that the other file has twice ------------------------
+
+
+def stored_once(state: Settled) -> None:
+    """Tensors of one checkpoint that the graph of the other one has under another name."""
+    uses_a, uses_b = (one.uses for one in state.checkpoints)
+    pairs = [(old, new) for new, one in state.found.items() if one.kind in LED_BACK for old in one.a]
+    found = dict(pairs), {new: old for old, new in reversed(pairs)}
+    for side, left in enumerate((state.left_a, state.left_b)):
+        there = state.checkpoints[1 - side]
+        for name in list(left):  # what torch's batch norms count in training; no other library has it
+            if _is_counter(name, found[side], bool(there.uses or there.parts)):
+                state.settle_only(side, LAYOUT, name, f"a counter that {'BA'[side]}'s format leaves out")
+    # Tensors of equal bytes, if as many nodes take the one that a graph stores.
+    known = {name: one.a[0] for name, one in state.found.items() if one.kind in (SAME, RENAMED) and len(one.a) == 1}
+    if state.left_a and uses_b:
+        graph = {name: state.b[name] for name in known if uses_b.get(name, 0) > 1 and name in state.b}
+        for name, other in list(_equal(state, state.left_a, graph, is_first=True)):
+            one = state.found[other]
+            if len(one.a) < uses_b[other]:
+                how = f"B stores equal tensors once, and {plural(uses_b[other], 'node takes', 'nodes take')} it"
+                state.found[other] = replace(one, kind=RENAMED, a=(*one.a, name), how=how)
+                del state.left_a[name]
+    if state.left_b and uses_a:
+        counts = dict.fromkeys(known.values(), 1)
+        graph = {name: state.a[name] for name in counts if uses_a.get(name, 0) > 1 and name in state.a}
+        for name, other in list(_equal(state, state.left_b, graph, is_first=False)):
+            if counts[other] < uses_a[other]:
+                counts[other] += 1
+                how = f"A stores equal tensors once, and {plural(uses_a[other], 'node takes', 'nodes take')} it"
+                state.settle(RENAMED, [other], name, how=how)
+
+
+def _is_counter(name: str, found: Mapping[str, str], is_told: bool) -> bool:
+    """Whether a tensor is the counter of a batch norm whose statistics are found, in a file without counters."""
+    at, dot, last = name.rpartition(".")
+    other = found.get(f"{at}{dot}running_mean")
+    return last in COUNTERS and other is not None and (is_told or not other.endswith("running_mean"))
+
+
+def _equal(state: Settled, left: Views, graph: Views, *, is_first: bool) -> Iterator[tuple[str, str]]:
+    """(tensor that is left, tensor of the graph on the other side) of the same bytes."""
+    for pair in equal_names(state, left, graph) if is_first else equal_names(state, graph, left):
+        mine, theirs = pair if is_first else pair[::-1]
+        yield from ((name, theirs[0]) for name in mine)
