@@ -132,7 +132,7 @@ def _rows(found: Guessed, values: bool) -> _render.Rows:
 
 def _fused(group: SeenGroup) -> _render.Rows:
     """A fused tensor of each module: its candidates, and what would decide."""
-    from paramtool.guessing.part_layouts import part_layouts
+    from paramtool.commands.guess import part_layouts
 
     candidates = part_layouts(group)
     fits = plural(len(candidates), "layout fits", "layouts fit")

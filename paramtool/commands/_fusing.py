@@ -23,6 +23,7 @@ from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.facts import KINDS, Facts, of_spec
 from paramtool.parts.layout import PartGroup, PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.packing import packing_of
+from paramtool.parts.words import place
 from paramtool.passes.parts import consistency, find, following, fuse
 from paramtool.passes.parts.dialect_change import EXPERT, refuse_left
 from paramtool.passes.parts.fuse import Joint, KnownParts, parts_as_they_are, restored
@@ -203,7 +204,7 @@ def _check(joints: Sequence[Joint], source: PartsSource, options: RelayoutOption
         _refuse_mixed(source)
         done = {consistency.module_of(one.tensor) for one in (*source.record.fused, *source.record.unfused)}
         modules = [consistency.module_of(one.name) for joint in joints for one in (joint.stored, *joint.apart)]
-        places = {consistency.place(module) for module in modules}
+        places = {place(module) for module in modules}
         names = [name for name in following.told_apart(source.shapes, packing_of(source.config)).weights
                  if consistency.module_of(name) not in done]  # fmt: skip
         consistency.check(names, source.config, places)
@@ -298,7 +299,7 @@ def seen_apart(
 def _is_at(group: SeenGroup, at: Sequence[str]) -> bool:
     """Whether `--at` may mean one of the modules."""
     return not at or any(
-        fnmatchcase(one, consistency.place(pattern)) or fnmatchcase(one, pattern)
+        fnmatchcase(one, place(pattern)) or fnmatchcase(one, pattern)
         for pattern in at
         for one in (group.at, group.first, *(joined(group.at, name) for name in group.names))
     )
@@ -308,7 +309,7 @@ def _is_of(one: find.FusedGroup, group: SeenGroup, at: Sequence[str]) -> bool:
     """Whether a group that patterns found is one of those that were seen, and is at `--at`."""
     names = [one.at, *(joined(one.at, name) for name in one.names)]
     chosen = not at or any(fnmatchcase(name, pattern) for pattern in at for name in names)
-    return chosen and consistency.place(one.at) == group.at and one.names == tuple(map(_child, group.names))
+    return chosen and place(one.at) == group.at and one.names == tuple(map(_child, group.names))
 
 
 def _child(name: str) -> str:
@@ -348,7 +349,7 @@ def _of_layout(source: PartsSource, options: RelayoutOptions) -> _TakenApart:
 def _otherwise(checkpoint: Checkpoint, layout: PartLayout, joints: Iterable[Joint]) -> Iterator[str]:
     """The modules of which a config says another layout than the one that the user gives."""
     seen = seen_parts(checkpoint)
-    places = {consistency.place(one.stored.name) for one in joints}
+    places = {place(one.stored.name) for one in joints}
     for one in seen.groups if seen is not None else ():
         others = {place for place in places if place.startswith(f"{one.at}.")}
         if one.form == "fused" and one.pattern and others:

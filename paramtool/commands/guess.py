@@ -11,12 +11,13 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool import formats, layouts
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.seen_parts import fused_place, seen_at
-from paramtool.errors import LayoutError, ParamtoolError, UsageError
+from paramtool.errors import LayoutError, ParamtoolError, UsageError, leading
 from paramtool.formats.judging import judging
 from paramtool.grouping import grouped
 from paramtool.guessing import candidates, vectors
@@ -34,7 +35,9 @@ from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.config import reading
 from paramtool.model.display import Displayed
 from paramtool.model.view import Shape, Shapes, View
+from paramtool.parts import families
 from paramtool.parts.facts import KINDS, from_spec
+from paramtool.passes.parts.groups import SeenGroup
 from paramtool.passes.rnn import beside
 from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn.find import NetworkRequest, find
@@ -44,9 +47,8 @@ if TYPE_CHECKING:
     from paramtool.commands.rearrangement import Rearrangement
     from paramtool.commands.relayout_options import RelayoutOptions
     from paramtool.formats.folder.weight_names import Weights
-    from paramtool.guessing.part_layouts import LayoutGuess
     from paramtool.guessing.values import CandidateRegion, Sketch, Survey
-    from paramtool.passes.parts.groups import SeenGroup, SeenParts
+    from paramtool.passes.parts.groups import SeenParts
 
 SAID = 100.0
 """The score of what the file says."""
@@ -91,6 +93,18 @@ class GuessedPlace(NamedTuple):
 
 
 @frozen
+class LayoutGuess:
+    """A layout that a fused tensor could have."""
+
+    layout: str
+    spec: str
+    """As `--spec` takes it, with `...` for facts that nobody said; empty if none are needed."""
+    sure: str
+    """`said`, or `possible`."""
+    reasons: tuple[str, ...]
+
+
+@frozen
 class FusedGuess:
     """A fused tensor of attention, a gated MLP or experts, with the layouts that it could have."""
 
@@ -131,14 +145,12 @@ class Guessed(Displayed):
 
     @property
     def fused(self) -> tuple[SeenGroup, ...]:
-        """Fused tensors of attention, gated MLPs and experts; `guessing.part_layouts` lists the layouts of each."""
+        """Fused tensors of attention, gated MLPs and experts; `fused_guesses` lists the layouts of each."""
         groups = self.parts.groups if self.parts is not None else ()
         return tuple(one for one in groups if one.form == "fused")
 
     def fused_guesses(self) -> list[FusedGuess]:
         """The same, each with its candidates."""
-        from paramtool.guessing.part_layouts import part_layouts
-
         return [FusedGuess(one, part_layouts(one)) for one in self.fused]
 
     def refusals(self) -> list[Refusal]:
@@ -421,16 +433,12 @@ def _regions(tensor: LayoutTensor, name: str) -> Iterator[CandidateRegion]:
 
     if sum(size > 1 for size in tensor.shape) > 1:
         kinds = {kind for piece in tensor.pieces for kind in piece.block.kinds}
-        size = 1
-        for length in tensor.shape:
-            size *= length
+        size = prod(tensor.shape)
         if len(kinds) == 1 or kinds <= {"bW", "bR"}:
             yield CandidateRegion(name, 0, size, _kind(kinds))
         return
     for piece in tensor.pieces:
-        size = 1
-        for length in pattern.extent(piece.block, piece.lengths):
-            size *= length
+        size = prod(pattern.extent(piece.block, piece.lengths))
         cell = int(piece.binding.get("layer", 0)) * tensor.spec.directions + int(piece.binding.get("dir", 0))
         kinds = set(piece.block.kinds)
         if not kinds & set(tensor.spec.kinds()):
@@ -445,6 +453,49 @@ def _regions(tensor: LayoutTensor, name: str) -> Iterator[CandidateRegion]:
 
 def _kind(kinds: set[str]) -> str:
     return "bias" if kinds <= {"bW", "bR"} else min(kinds)
+
+
+# --- The layouts that a fused tensor of attention, a gated MLP or experts could have -------------------------------
+#
+# A shape leaves several.  The families that use the tensor's name, and the layout that each has for it, put them in
+# order; nothing here decides.
+
+
+MOST_FAMILIES = 4
+"""The most families that a reason names."""
+
+
+def part_layouts(group: SeenGroup) -> list[LayoutGuess]:
+    """The candidates of a group of fused tensors, the most usual for its name first; one where something says it.
+
+    >>> one = SeenGroup("h.*.attn", 1, "qkv", "fused", ("Wqkv",), layout="qkv", source="config.json (mpt)")
+    >>> part_layouts(one)[0].reasons
+    ('config.json (mpt) says so',)
+    """
+    if group.layout:
+        return [LayoutGuess(group.layout, "", "said", (f"{group.source} says so",))]
+    users = {fit.layout: list(_users(group, fit.layout)) for fit in group.fits}
+    ordered = sorted(group.fits, key=lambda fit: -len(users[fit.layout]))
+    return [
+        LayoutGuess(
+            fit.layout,
+            f"{group.kind} {' '.join(f'{fact}=...' for fact in fit.needs)}" if fit.needs else "",
+            "possible",
+            (fit.why, *_named(group, users[fit.layout])),
+        )
+        for fit in ordered
+    ]
+
+
+def _users(group: SeenGroup, layout: str) -> Iterator[str]:
+    """The model types that have a layout under the group's name."""
+    key = families.EXPERTS if group.kind == "experts" else group.names[0]
+    yield from (name for name, row in families.rows().items() if layout in row.get(key, ()))
+
+
+def _named(group: SeenGroup, users: list[str]) -> Iterator[str]:
+    if users:
+        yield f"{', '.join(group.names)} of {leading(users, MOST_FAMILIES)}"
 
 
 # --- The lines to type, each of them tried ---------------------------------------------------------------------------

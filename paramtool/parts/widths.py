@@ -22,9 +22,8 @@ from paramtool.package_data import package_data
 from paramtool.parts.config_facts import SIDES, config_of, from_config, is_known, tower_of
 from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.pieces import Stored
-from paramtool.parts.words import APART, FUSED
+from paramtool.parts.words import APART, FUSED, place
 
-NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 HIDDEN = re.compile(
     r"(hidden_size|d_model|n_embd|n_embed|embed_dim|dim|hidden_dim|emb_dim|d_embed|model_dim|embedding_dim)"
 )
@@ -158,24 +157,24 @@ def refuse(found: Iterable[Contradiction], holders: Mapping[str, Stored] | None 
 def contradictions(shapes: Shapes, config: Mapping[str, Any]) -> list[Contradiction]:
     """One for each kind of tensor whose shape is not what the config says."""
     matrices = ((name, shape) for name, shape in shapes.items() if len(shape) in (2, 3))
-    places = grouped(((NUMBER.sub("*", name), tuple(shape)), name) for name, shape in matrices)
+    places = grouped(((place(name), tuple(shape)), name) for name, shape in matrices)
     towers: dict[str, _Tower] = {}
     found = []
-    for (place, shape), names in places.items():
-        meanings = _meanings(place, len(shape))
+    for (at, shape), names in places.items():
+        meanings = _meanings(at, len(shape))
         tower = tower_of(names[0], config) if meanings else None
         if tower is None:
             continue
         if tower not in towers:
             towers[tower] = _tower(config, tower)
-        if meanings and (line := _wrong(shape, meanings, towers[tower], "shared" in place)):
+        if meanings and (line := _wrong(shape, meanings, towers[tower], "shared" in at)):
             found.append(Contradiction(names[0], shape, len(names) - 1, line))
     return found
 
 
 def is_ungated(name: str, shape: Shape, config: Mapping[str, Any]) -> bool:
     """Whether a tensor is called as the first matrix of an MLP without a gate, and is as wide by the config."""
-    meanings = _meanings(NUMBER.sub("*", name), len(shape))
+    meanings = _meanings(place(name), len(shape))
     tower = tower_of(name, config) if meanings is not None and meanings[0] == "ffn" else None
     if meanings is None or tower is None:
         return False
@@ -183,9 +182,9 @@ def is_ungated(name: str, shape: Shape, config: Mapping[str, Any]) -> bool:
     return "ffn" in widths and not _wrong(shape, meanings, widths, is_shared=False)
 
 
-def _meanings(place: str, rank: int) -> tuple[str, str] | None:
+def _meanings(at: str, rank: int) -> tuple[str, str] | None:
     """What the last two axes of a tensor are, as the outputs and inputs of a layer; None where names do not say it."""
-    match = IN_LAYER.fullmatch(place)
+    match = IN_LAYER.fullmatch(at)
     if match is None or "norm" in match[1] or (rank == 3 and "attention" in match[1]):
         return None
     *module, last = match[1].split(".")
@@ -193,8 +192,8 @@ def _meanings(place: str, rank: int) -> tuple[str, str] | None:
         return STACKS.get(last) if module and (module[-1] == "experts" or match[2]) else None
     if not match[2]:
         return None
-    at = ".".join(module)
-    kind = next((kind for kind, pattern in KINDS if pattern.fullmatch(at)), "")
+    inside = ".".join(module)
+    kind = next((kind for kind, pattern in KINDS if pattern.fullmatch(inside)), "")
     named = ROLES.get(kind, {})
     return named.get(f"{module[-1]}.{last}" if module else last) or named.get(last)
 

@@ -6,6 +6,7 @@ No layout is made here, so that `inspect` looks at names before it needs one.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from paramtool.package_data import package_data
@@ -79,3 +80,14 @@ BLOCKS = "_blocks"
 """The codes of MXFP4 beside the name of a stack: `gate_up_proj_blocks`."""
 OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj", "proj", "wo", "Wo", "linear_proj", "output.dense", "out_lin")
 """What the output projection beside an attention is called: it has as many inputs as there are rows of queries."""
+NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
+"""A number between dots."""
+
+
+def place(name: str) -> str:
+    """A name with `*` for each number in it: the modules of one place are compared.
+
+    >>> place("model.layers.10.mlp.experts.3")
+    'model.layers.*.mlp.experts.*'
+    """
+    return NUMBER.sub("*", name)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from paramtool.commands.guess import guess
-from paramtool.guessing.part_layouts import part_layouts
+from paramtool.commands.guess import guess, part_layouts
 from paramtool.parts.layout import find_part_layout
 
 NAME = "model.layers.{}.self_attn.qkv_proj.weight"

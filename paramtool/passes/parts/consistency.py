@@ -15,8 +15,7 @@ from paramtool.errors import LayoutError, listed, plural
 from paramtool.grouping import grouped
 from paramtool.model.view import Shapes
 from paramtool.parts.config_facts import config_of, tower_of
-from paramtool.parts.words import APART, BASE, FUSED, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
-from paramtool.passes.parts.groups import NUMBER
+from paramtool.parts.words import APART, BASE, FUSED, NUMBER, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS, place
 
 _SUFFIXES = {*WEIGHTS, "bias"}
 _FORMS = {name: kind for name, kind in FUSED.items() if name != TORCH_MHA}
@@ -67,11 +66,6 @@ def check(names: Collection[str], config: Mapping[str, Any], among: Container[st
             listed(f"{plural(len(lines), 'module lacks', 'modules lack')} what others of the same place have:", lines),
             hint="the file lacks tensors; if the model is so, its config.json does not say it",
         )
-
-
-def place(name: str) -> str:
-    """A module with `*` for the numbers in its name."""
-    return NUMBER.sub("*", name)
 
 
 def module_of(name: str) -> str:

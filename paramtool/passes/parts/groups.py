@@ -18,7 +18,18 @@ from typing import Any
 from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import Shape
-from paramtool.parts.words import APART, BASE, BLOCKS, CHILDREN, LAYER_STACKS, STACKS, TORCH_MHA, WEIGHTS, kind_in
+from paramtool.parts.words import (
+    APART,
+    BASE,
+    BLOCKS,
+    CHILDREN,
+    LAYER_STACKS,
+    STACKS,
+    TORCH_MHA,
+    WEIGHTS,
+    kind_in,
+    place,
+)
 from paramtool.passes.parts.fused_names import joined
 
 ShapeOf = Callable[[str], Shape]
@@ -122,7 +133,6 @@ class KnownOfFile:
     """Sizes that the user gave."""
 
 
-NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 NOTHING = SeenParts()
 FIRST = ("qkv", "kv")
 """The kinds that are told before the others."""
@@ -144,7 +154,7 @@ def seen(
                 experts.setdefault(module, set()).add(number)
                 if not is_first:  # the first expert shows what all are called
                     continue
-            groups.setdefault((NUMBER.sub("*", module), kind, form, own), []).append(module)
+            groups.setdefault((place(module), kind, form, own), []).append(module)
     # The towers, in the order of the file
     towers: dict[str, list[SeenGroup]] = {}
     layers: dict[str, set[str]] = {}
