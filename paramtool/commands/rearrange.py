@@ -212,10 +212,12 @@ def _dialect_of(source: PartsSource, model: KnownModel, views: Collection[str]) 
 
 def _refuse_other_model(change: Rearranged, source: PartsSource, model: KnownModel) -> None:
     """LayoutError if nothing differs since the names are those of another model than config.json says."""
+    from paramtool.dialects.scopes import foreign_word
+
     if set(change.read) != set(change.made):
         return
     try:
-        word, own = dialects.foreign_word(source.shapes, model.config)
+        word, own = foreign_word(source.shapes, model.config)
     except LayoutError:
         return
     if word:

@@ -21,6 +21,7 @@ from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes
 
 if TYPE_CHECKING:
+    from paramtool.dialects.recognition import Told
     from paramtool.dialects.template import DialectTable
 
 HUB = "transformers-4"
@@ -248,12 +249,7 @@ def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> li
     The two of transformers are one answer where they do not differ: the hub.  Where a table keeps the hub's names for
     other rows, as vLLM's does for BLOOM, both are an answer.
     """
-    from paramtool.dialects import recognition
-
-    try:
-        told = recognition.told(tensors, config)
-    except LayoutError:
-        told = None
+    told = _told(tensors, config)
     found, same_names = [], False
     for name in TABLES:
         try:
@@ -262,15 +258,14 @@ def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> li
             held = table.read(tensors)
         except LayoutError:
             continue
-        if table.leaves({part for one in held for part in one.parts}):  # as a model without its prefix
+        parts = {part for one in held for part in one.parts}
+        if table.leaves(parts):  # as a model without its prefix
             continue
         renamed = any(part != one.name for one in held for part in one.parts)
         if not renamed and all(one == whole(one.name, one.shape) for one in held):
             continue
-        if told is not None and told.dialects == (MEMORY,):
-            parts = {part for one in held for part in one.parts}
-            if recognition.told(parts, config).five:  # its names mean tensors that transformers 4 does not have
-                continue
+        if told is not None and told.dialects == (MEMORY,) and (held_by := _told(parts, config)) and held_by.five:
+            continue  # its names mean tensors that transformers 4 does not have
         found.append(name)
         same_names |= not renamed
     own = () if told is None else told.dialects
@@ -297,19 +292,8 @@ def _by_shapes(tensors: Shapes, config: Mapping[str, Any]) -> list[str]:
 
 def is_of_hub(names: Iterable[str], config: Mapping[str, Any]) -> bool:
     """Whether some names are those of tensors that transformers 4 has, and transformers 5 has otherwise."""
-    from paramtool.dialects import recognition
-
-    try:
-        return bool(recognition.told(names, config).four)
-    except LayoutError:
-        return False
-
-
-def foreign_word(names: Iterable[str], config: Mapping[str, Any]) -> tuple[str, str]:
-    """As of `scopes.foreign_word`; LayoutError where the config does not say which model it is of."""
-    from paramtool.dialects import scopes
-
-    return scopes.foreign_word(names, config)
+    told = _told(names, config)
+    return told is not None and bool(told.four)
 
 
 def mixture(names: Iterable[str], config: Mapping[str, Any]) -> str:
@@ -317,13 +301,18 @@ def mixture(names: Iterable[str], config: Mapping[str, Any]) -> str:
 
     Names that belong to parts of a model that both have alike, or to none, do not count.
     """
+    told = _told(names, config)
+    return "" if told is None or told.dialects else told.mixture()
+
+
+def _told(names: Iterable[str], config: Mapping[str, Any]) -> Told | None:
+    """Names by the dialects of transformers that have them; None where the config's model is not known."""
     from paramtool.dialects import recognition
 
     try:
-        told = recognition.told(names, config)
+        return recognition.told(names, config)
     except LayoutError:
-        return ""
-    return "" if told.dialects else told.mixture()
+        return None
 
 
 def why_none(tensors: Shapes, config: Mapping[str, Any]) -> str:

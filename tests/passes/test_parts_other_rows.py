@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from paramtool import dialects
+from paramtool.dialects.scopes import foreign_word
 from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.passes.parts.other_rows import PLAIN, clashes, rows_said
 
@@ -74,4 +75,4 @@ LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
      ([], ("", ""))],
 )  # fmt: skip
 def test_names_of_another_model(names: list[str], words: tuple[str, str]) -> None:
-    assert dialects.foreign_word(names, LLAMA) == words
+    assert foreign_word(names, LLAMA) == words
