@@ -32,10 +32,11 @@ from paramtool.engine.compare.long_runs import ShortLines, Windows, window
 from paramtool.engine.compare.runs import Runs
 from paramtool.engine.compare.sides import Sides, is_constant
 from paramtool.engine.read.source import Source
+from paramtool.model import quantised
 from paramtool.model.diff import LAYOUT, UNDECIDED, TensorDiff, spans
 from paramtool.model.tiling import unread
 from paramtool.model.view import View, Views
-from paramtool.passes.diff.names import biases_of, packed
+from paramtool.passes.diff.names import biases_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +50,7 @@ NUMBERS = ("float", "bfloat", "complex")
 def by_lines(work: Settled, progress: Progress) -> None:
     """Settle what is made of lines of tensors of the first, and what is beside it, by the same map."""
     # The tensors of the second whose content shows where it comes from: neither codes nor one element repeated
-    source, codes = work.sides.b.source, packed(work.b)
+    source, codes = work.sides.b.source, quantised.packed(work.checkpoints[1].entries)
     varied = {
         name: view
         for name, view in work.left_b.items()

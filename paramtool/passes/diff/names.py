@@ -194,27 +194,6 @@ def _cuts(name: str) -> list[int]:
     return [found.start() for found in _SEPARATOR.finditer(name)]
 
 
-PACKED = ("qweight", "qzeros", "weight_packed", "blocks", "g_idx")
-"""The last words of names of packed codes (parts/schemes)."""
-SCALES = re.compile(r"scale|absmax|zero|SCB")
-"""What the last word of a name has beside packed codes."""
-
-
-def packed(names: Iterable[str]) -> set[str]:
-    """The names that packed codes can have: other tensors beside them say what their rows are, and no search can.
-
-    >>> sorted(packed(["m.qweight", "m.scales", "n.weight", "n.weight_scale", "o.weight"]))
-    ['m.qweight', 'n.weight']
-    """
-    every = list(names)
-    scaled = {name.rpartition(".")[0] for name in every if SCALES.search(name.rpartition(".")[2])}
-    return {
-        name
-        for name in every
-        if name.rpartition(".")[2] in PACKED or (name.endswith(".weight") and name.removesuffix(".weight") in scaled)
-    }
-
-
 # --- The numbers of layers and experts in names, as frameworks write them: `h.3`, `Dense_3`, `layer3` -----------------
 
 
