@@ -76,6 +76,10 @@ class Verified(Displayed):
     _members = "output against differences names compared remade+ rounded+ dequantised+ converted+ warnings+"
 
 
+COUNTS = ("names", "converted", "remade", "rounded", "dequantised")
+"""What is added up of several sets of weights."""
+
+
 @frozen
 class _Compared:
     """What of two checkpoints is compared."""
@@ -188,17 +192,12 @@ def verify_each(
             continue
         there, here = os.path.join(output, place), os.path.join(against, place)
         one = _compared(mine[place, name].checkpoint, other.checkpoint, there, here, asked=asked, progress=progress)
-        result = Verified(
-            result.output,
-            result.against,
-            result.names + one.names,
-            (*result.differences, *(f"{label}: {text}" for text in one.differences)),
-            (*result.warnings, *(f"{label}: {text}" for text in one.warnings)),
-            one.compared,
-            result.converted + one.converted,
-            result.remade + one.remade,
-            result.rounded + one.rounded,
-            result.dequantised + one.dequantised,
+        result = replace(
+            result,
+            differences=(*result.differences, *(f"{label}: {text}" for text in one.differences)),
+            warnings=(*result.warnings, *(f"{label}: {text}" for text in one.warnings)),
+            compared=one.compared,
+            **{count: getattr(result, count) + getattr(one, count) for count in COUNTS},
         )
     more = [os.path.join(place, name) for place, name in mine if (place, name) not in theirs]
     differences = (*result.differences, *(f"weights {label!r}: the source does not have them" for label in more))

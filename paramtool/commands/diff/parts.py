@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from paramtool.commands.diff.found import as_rows
 from paramtool.commands.diff.settled import may_be_cast
@@ -27,6 +27,7 @@ from paramtool.passes.diff.names import NUMBER, Renames
 from paramtool.passes.diff.part_maps import (
     WEIGHT,
     ElementPlace,
+    FusedModule,
     FusedShape,
     FusedTensorName,
     ModuleParts,
@@ -53,19 +54,8 @@ MAX_SMALL = 1 << 18
 """Tensors of this many elements together are read whole, to see whether they hold some elements of another."""
 
 
-class _InModule(Protocol):
-    """What has a module."""
-
-    @property
-    def at(self) -> str:
-        """The module."""
-
-    @property
-    def suffix(self) -> str:
-        """Which tensors of it: the weights, or what is beside them."""
-
-
-InModule = TypeVar("InModule", bound=_InModule)
+InModule = TypeVar("InModule", FusedTensorName, ModuleParts, FusedModule)
+"""What has a module (`at`), and says which tensors of it: the weights, or what is beside them (`suffix`)."""
 
 
 class _Way(NamedTuple):
@@ -262,7 +252,7 @@ class PartSearch:
             if fits and frozenset(way.names.values()) != where:
                 continue
             for one in way.maps.where(partial(self._is_at, name, way)):
-                fit = _agreeing(name, way, one)
+                fit = _AgreeingMap(way, one, *one.named(way.names, name))
                 target = self._target(fit, in_runs=False)
                 if target is not None:
                     fits.setdefault(target.copies, []).append(fit)
@@ -317,12 +307,6 @@ class PartSearch:
             source: Source = (self.sides.a, self.sides.b)[side].source
             self._samples[side, view] = source.array(view).all()
         return self._samples[side, view]
-
-
-def _agreeing(name: str, way: _Way, one: PartMap) -> _AgreeingMap:
-    """A map for the tensors of a way."""
-    mine = tuple(Stored(way.names[held.name], held.shape, held.pieces) for held in one.mine)
-    return _AgreeingMap(way, one, mine, Stored(name, one.theirs.shape, one.theirs.pieces))
 
 
 def _are_numbers(view: View, there: View) -> bool:

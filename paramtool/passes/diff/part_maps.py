@@ -57,17 +57,22 @@ class PartMap:
         """`laid` are the fused tensors on either side; the pattern of the last one says what the map is."""
         self.mine = tuple(mine)
         self.theirs = theirs
-        self._laid, self._content, self._sizes = laid, laid[-1].content, sizes
+        self.laid, self._content, self.all_sizes = laid, laid[-1].content, sizes
         self.place = lru_cache(maxsize=None)(self._place)
+
+    def named(self, names: Mapping[str, str], new: str) -> tuple[tuple[Stored, ...], Stored]:
+        """The tensors of the first and of the second by their names there."""
+        mine = (Stored(names[one.name], one.shape, one.pieces) for one in self.mine)
+        return tuple(mine), Stored(new, self.theirs.shape, self.theirs.pieces)
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
         """The sizes that the shapes alone do not show."""
-        return {word: size for word, size in solving.used(self._content, self._sizes).items() if word not in UNSAID}
+        return {word: size for word, size in solving.used(self._content, self.all_sizes).items() if word not in UNSAID}
 
     def against(self, known: Facts) -> str | None:
         """What facts say of the sizes other than this map: `heads=4, head_dim=16`; "" where they agree, else None."""
-        every = [other_sizes(one, self._sizes, known) for one in self._laid]
+        every = [other_sizes(one, self.all_sizes, known) for one in self.laid]
         other = ", ".join(dict.fromkeys(filter(None, every)))
         return None if not other and None in every else other
 
@@ -139,31 +144,19 @@ def of_parts(fused: FusedShape, parts: PartShapes, wanted: str) -> PartMaps:
 
     The second checkpoint has the fused tensor, or, if `wanted` is the name of a part, this part.
     """
-    found = []
-    for laid, every, sizes, stored in _joined(fused, parts):
-        mine, theirs = [whole(part.name, part.shape) for part in every], stored
-        if wanted:
-            mine, theirs = [stored], next(one for one in mine if one.name == wanted)
-        found.append(PartMap(mine, theirs, [laid], sizes))
-    return PartMaps(found)
-
-
-class _FusedOfParts(NamedTuple):
-    """A fused tensor of its parts, for certain sizes."""
-
-    laid: LaidTensor
-    parts: Sequence[PartTensor]
-    sizes: Sizes
-    stored: Stored
+    if not wanted:
+        return _joined(fused, parts)
+    each = ((next(part for part in one.mine if part.name == wanted), one) for one in _joined(fused, parts))
+    return PartMaps(PartMap([one.theirs], part, one.laid, one.all_sizes) for part, one in each)
 
 
 @lru_cache(maxsize=KEPT)
-def _joined(fused: FusedShape, parts: PartShapes) -> Sequence[_FusedOfParts]:
+def _joined(fused: FusedShape, parts: PartShapes) -> PartMaps:
     """A fused tensor of its parts, for all sizes that their shapes allow."""
     try:
         content, along = fused.pattern()
     except LayoutError:
-        return ()
+        return PartMaps()
     content = patterns.loosened(content)
     terms = patterns.terms(content)
     given = {
@@ -172,20 +165,21 @@ def _joined(fused: FusedShape, parts: PartShapes) -> Sequence[_FusedOfParts]:
         if term in terms
     }
     if len(given) != len(terms):
-        return ()
+        return PartMaps()
     every = [part for own in given.values() for part in own]
     start = Sizes({patterns.EXPERTS: len(given[terms[0]])} if patterns.has_experts(content) else {})
 
-    def made(sizes: Sizes) -> _FusedOfParts:
+    def made(sizes: Sizes) -> PartMap:
         keys = [part for term, own in given.items() if term != "v" for part in own]
         sizes = solving.learned(_with_values(solving.learned(sizes, keys), given), every)
         stored = rows.stored("row 0", content, along, given, sizes=sizes)
         if stored.shape != fused.shape:
             raise LayoutError("another shape")
-        return _FusedOfParts(LaidTensor(content, along, stored.shape[along]), every, sizes, stored)
+        mine = [whole(part.name, part.shape) for part in every]
+        return PartMap(mine, stored, [LaidTensor(content, along, stored.shape[along])], sizes)
 
     found = _tried(made, start, lambda word, sizes: _lengths(word, sizes, given, fused.shape))
-    return tuple(islice(found, MAX_MAPS))
+    return PartMaps(islice(found, MAX_MAPS))
 
 
 def _with_values(sizes: Sizes, given: Mapping[str, tuple[PartTensor, ...]]) -> Sizes:
