@@ -21,6 +21,7 @@ from paramtool.engine.compare.lines import (
     LineKind,
     Lines,
     LineWay,
+    Runs,
     columns,
     elements,
     has_lines,
@@ -29,7 +30,6 @@ from paramtool.engine.compare.lines import (
     short_columns,
 )
 from paramtool.engine.compare.long_runs import ShortLines, Windows, window
-from paramtool.engine.compare.runs import Runs
 from paramtool.engine.compare.sides import Sides, is_constant
 from paramtool.engine.read.source import Source
 from paramtool.model import quantised

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.line_hashes import BLOCK_NBYTES
-from paramtool.engine.compare.lines import Claim, Lines, LineWay, changed, raw_rows
-from paramtool.engine.compare.runs import LineRun
+from paramtool.engine.compare.lines import Claim, LineRun, Lines, LineWay, changed, raw_rows
 from paramtool.engine.read.elements import ELEMENTS, equal, same
 from paramtool.engine.read.source import Source
 from paramtool.model.view import View

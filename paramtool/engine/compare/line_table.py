@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.line_hashes import Hashed, LineHashes, is_sure
 from paramtool.engine.compare.line_proof import is_proved
-from paramtool.engine.compare.lines import Claim, LineKind, LineWay
-from paramtool.engine.compare.runs import LineRun, Runs
+from paramtool.engine.compare.lines import Claim, LineKind, LineRun, LineWay, Runs
 from paramtool.engine.read.source import Source
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.line_hashes import BLOCK_NBYTES, LineHashes, are_varied
 from paramtool.engine.compare.line_table import LineMap, LineTable
-from paramtool.engine.compare.lines import LineWay
-from paramtool.engine.compare.runs import LineRun, Runs
+from paramtool.engine.compare.lines import LineRun, LineWay, Runs
 from paramtool.engine.read.source import Source
 
 if TYPE_CHECKING:
