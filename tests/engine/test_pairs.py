@@ -17,10 +17,12 @@ from safetensors.numpy import save_file
 from paramtool import formats
 from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.compare.sides import Sides
-from paramtool.engine.read import open_files, pairs
+from paramtool.engine.read import crcs, open_files, pairs, streams
+from paramtool.engine.read.blocks import RUN
 from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError
 from paramtool.formats.zip.crc import crc32_joined
+from paramtool.model.view import View
 
 NBYTES = 64
 
@@ -135,3 +137,28 @@ def test_no_pair_is_read_twice(tmp_path: Path) -> None:
         assert read == 2 * 4 * NBYTES
         assert sides.same(asked, lambda nbytes: None) == first == dict.fromkeys(asked, True)
         assert sides.nbytes_read == read
+
+
+@pytest.mark.parametrize("is_damaged", (False, True))
+def test_the_crc_of_a_transpose_is_made_of_what_is_compared(
+    is_damaged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No second reading of the side whose rows are whole; damage to it is said, also where both sides have it."""
+    monkeypatch.setattr(streams, "TILES_NBYTES", RUN * 300)
+    monkeypatch.setattr(streams, "MAX_BLOCK_NBYTES", 1 << 12)
+    tensor = torch.arange(30_000, dtype=torch.float32).reshape(500, 60)
+    path = saved(tmp_path / "a.pt", {"w": tensor})
+    if is_damaged:
+        damage(path, tensor[480].numpy().tobytes())
+        tensor[480] = torch.from_numpy((tensor[480].numpy().view("u1") ^ np.eye(1, 240, dtype="u1")[0]).view("f4"))
+    save_file({"w": tensor.numpy().T.copy()}, tmp_path / "b.safetensors")
+    monkeypatch.setattr(crcs, "crc32_of", lambda *read: pytest.fail("read again"))
+    a, b = formats.read(str(tmp_path / "b.safetensors")), formats.read(path)
+    there = b.views()["w"]
+    turned = View(there.storage, there.dtype, 0, (60, 500), (1, 60))
+    with Source(a) as first, Source(b) as second:
+        if is_damaged:
+            with pytest.raises(FormatError, match="has CRC"):
+                pairs.same_bytes(first, a.views()["w"], second, turned)
+        else:
+            assert pairs.same_bytes(first, a.views()["w"], second, turned)

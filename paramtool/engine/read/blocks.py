@@ -11,6 +11,8 @@ from paramtool.model.view import Shape
 
 BLOCK_NBYTES = 8 << 20
 """How many bytes of a tensor are held in memory at a time."""
+RUN = 1 << 10
+"""Runs of so many elements are read about as fast as longer ones."""
 
 
 def blocks(shape: Shape, max_elements: int) -> Iterator[tuple[slice, ...]]:
@@ -40,7 +42,9 @@ def blocks(shape: Shape, max_elements: int) -> Iterator[tuple[slice, ...]]:
 
 
 def tiles(shape: Shape, axes: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
-    """Boxes of at most `most` elements that tile a shape, about as long along one of two axes as along the other.
+    """Boxes of at most `most` elements that tile a shape, which have runs along both of two axes.
+
+    They are as long along the first as they can be while they are long enough along the second.
 
     >>> [tuple((at.start, at.stop) for at in box) for box in tiles((4, 3), (0, 1), 4)]
     [((0, 2), (0, 2)), ((0, 2), (2, 3)), ((2, 4), (0, 2)), ((2, 4), (2, 3))]
@@ -49,7 +53,7 @@ def tiles(shape: Shape, axes: Sequence[int], most: int) -> Iterator[tuple[slice,
     """
     here, there = axes[:2]
     steps = [1] * len(shape)
-    steps[there] = min(shape[there], max(isqrt(most), most // max(shape[here], 1)))
+    steps[there] = min(shape[there], max(min(isqrt(most), RUN), most // max(shape[here], 1)))
     steps[here] = min(shape[here], max(1, most // max(steps[there], 1)))
     for k in reversed(range(len(shape))):
         if k not in (here, there):

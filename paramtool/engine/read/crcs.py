@@ -7,9 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO
 
+from paramtool.engine.read.elements import Read
 from paramtool.engine.read.open_files import read_blocks
 from paramtool.engine.read.threads import Promise, Threads
 from paramtool.errors import FormatError, some
+from paramtool.formats.zip.crc import crc32_joined
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import Assembled, Backing, ByteRange, Encoded
 
@@ -75,6 +77,32 @@ class Crcs:
     def close(self) -> None:
         """Wait for the threads, and forget what they have not begun."""
         self._threads.close()
+
+
+class Sums:
+    """The CRCs of runs that are read in any order, by any thread; together they are that of all bytes."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, tuple[int, int]] = {}
+
+    def reader(self, opened: Callable[[], Read]) -> Read:
+        """What reads, and notes the CRC of what was read."""
+        read = opened()
+
+        def summing(start: int, buffer: memoryview) -> None:
+            read(start, buffer)
+            self._runs[start] = len(buffer), zlib.crc32(buffer)
+
+        return summing
+
+    def joined(self, nbytes: int) -> int | None:
+        """The CRC of `nbytes` bytes; None unless each of them was read once."""
+        found = at = 0
+        for start, (count, crc) in sorted(self._runs.items()):
+            if start != at:
+                return None
+            found, at = crc32_joined(found, crc, count), at + count
+        return found if at == nbytes else None
 
 
 def _is_within(backing: Backing, around: ByteRange) -> bool:

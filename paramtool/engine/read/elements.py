@@ -177,7 +177,13 @@ def move(out: Array, values: Array) -> None:
 
 def equal(a: Array, b: Array) -> bool:
     """Whether two arrays of one shape hold the same bytes, whatever they stand for."""
-    return all(_equal(one, other) for one, other in _tiles(a, b))
+    if fastest(a) == fastest(b):
+        return all(_equal(one, other) for one, other in _tiles(a, b))
+    a, b = (a, b) if fastest(a) == a.ndim - 1 else (b, a)
+    with room(b.nbytes) as held:
+        turned = held.view(b.dtype).reshape(b.shape)
+        move(turned, b)
+        return all(_equal(one, other) for one, other in _tiles(a, turned))
 
 
 def _equal(a: Array, b: Array) -> bool:

@@ -63,9 +63,7 @@ def same_windows(
 def _same_apart(sources: tuple[Source, Source], pair: tuple[View, View]) -> bool:
     """The same for windows that are no runs of bytes of two files."""
     (a, b), (mine, theirs) = sources, pair
-    a.prove_later(int(mine.storage))
-    b.prove_later(int(theirs.storage))
-    is_same = same_window(a, mine, b, theirs, threads=CORES)
+    is_same = same_window(b, theirs, a, mine, threads=CORES, proves=True)
     a.settle()
     b.settle()
     return is_same

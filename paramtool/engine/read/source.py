@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
-from paramtool.engine.read.crcs import THREAD_NBYTES, Crcs
+from paramtool.engine.read.crcs import THREAD_NBYTES, Crcs, Sums
 from paramtool.engine.read.elements import ELEMENTS, Elements, forget_rooms, number_type, take
 from paramtool.engine.read.open_files import CHUNK_NBYTES, OpenFiles, read_blocks
 from paramtool.errors import FormatError, OutputError
@@ -317,12 +317,14 @@ class Source:
             for start in starts:
                 os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
 
-    def array(self, view: View) -> Elements:
+    def array(self, view: View, sums: Sums | None = None) -> Elements:
         """A window of raw elements that are read when they are indexed; packed types are one row of bytes.
 
-        These reads are not counted in `nbytes_read`, and no CRC is checked.
+        These reads are not counted in `nbytes_read`, and no CRC is checked; `sums` gets those of what is read.
         """
         reader = partial(self._reader, int(view.storage))
+        if sums is not None:
+            reader = partial(sums.reader, reader)
         if view.dtype.block_elements != 1:
             return Elements(reader, "u1", view.byte_start, (view.byte_stop - view.byte_start,), strides=(1,))
         size = view.dtype.block_bytes

@@ -10,7 +10,8 @@ from math import prod
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from paramtool.engine.read.blocks import spread
+from paramtool.engine.read.blocks import RUN, blocks, spread
+from paramtool.engine.read.crcs import Sums
 from paramtool.engine.read.elements import equal, room
 from paramtool.engine.read.source import BYTE, Buffer, Source
 from paramtool.engine.read.threads import threaded
@@ -28,8 +29,8 @@ MAX_BLOCK_NBYTES = 1 << 20
 MIN_BLOCK_NBYTES = 1 << 12
 THREADS = 2
 """Comparing is limited by memory speed: more than two threads gained nothing on the machines it was measured on."""
-TILES_NBYTES = 32 << 20
-"""How many bytes of two windows in different orders are held at once, by all threads."""
+TILES_NBYTES = 80 << 20
+"""How many bytes of a window are held at once, by all threads, to compare them with one in another order."""
 THREADS_NBYTES = 4 << 20
 """Smaller windows are compared by one thread."""
 SMALL_NBYTES = 1 << 20
@@ -89,8 +90,13 @@ def _is_gapless(view: View) -> bool:
     return True
 
 
-def same_window(a_source: Source, a: View, b_source: Source, b: View, *, threads: int = 1) -> bool:
-    """Whether two windows of one dtype and shape hold the same bytes; stops at the first piece that differs."""
+def same_window(
+    a_source: Source, a: View, b_source: Source, b: View, *, threads: int = 1, proves: bool = False
+) -> bool:
+    """Whether two windows of one dtype and shape hold the same bytes; stops at the first piece that differs.
+
+    With `proves` the CRCs that their containers state are compared, or begun: that of `a` from what is read, if it can.
+    """
     if not a.numel:
         return True
     if a.nbytes < THREADS_NBYTES or not (a_source.share([a]) and b_source.share([b])):
@@ -98,7 +104,8 @@ def same_window(a_source: Source, a: View, b_source: Source, b: View, *, threads
     a, b = squeezed(a, b)
     if a.strides == b.strides and a.byte_stop - a.byte_start < a.nbytes:  # both repeat elements in the same way
         spans = (View(view.storage, BYTE, view.byte_start, (a.byte_stop - a.byte_start,), (1,)) for view in (a, b))
-        is_same = same_window(a_source, next(spans), b_source, next(spans), threads=threads)
+        one, other = spans
+        is_same = same_window(a_source, one, b_source, other, threads=threads, proves=proves)
         if is_same or _is_gapless(a):
             return is_same
     for source in (a_source, b_source):
@@ -107,17 +114,37 @@ def same_window(a_source: Source, a: View, b_source: Source, b: View, *, threads
         a, b = (View(view.storage, BYTE, view.byte_start, (view.nbytes,), (1,)) for view in (a, b))
     order = sorted(range(len(a.shape)), key=lambda k: -a.strides[k])  # as the first one lies in its storage
     shape, size = tuple(a.shape[k] for k in order), a.dtype.block_bytes
-    left, right = a_source.array(a).transpose(order), b_source.array(b).transpose(order)
+    is_plain = a.is_contiguous and b.is_contiguous
+    most = max(1, (MAX_BLOCK_NBYTES if is_plain else max(MAX_BLOCK_NBYTES, TILES_NBYTES // threads)) // size)
+    sealed = a_source.stated(int(a.storage), a.byte_start, a.byte_stop - a.byte_start) if proves else None
+    sums = Sums() if sealed and a_source.is_unproved(sealed) and prod(shape[1:]) * RUN <= most else None
+    if proves:
+        b_source.prove_later(int(b.storage))
+        if sums is None:
+            a_source.prove_later(int(a.storage))
+    left, right = a_source.array(a, sums).transpose(order), b_source.array(b).transpose(order)
 
     def same_box(box: tuple[slice, ...]) -> bool:
-        nbytes = size * prod(at.stop - at.start for at in box)
-        with room(nbytes) as one, room(nbytes) as other:
-            return equal(left.read(box, one), right.read(box, other))
+        lows = [at.start for at in box]
+        lengths = tuple(at.stop - at.start for at in box)
+        with room(size * prod(lengths)) as held:
+            there = right.read(box, held)
+            for part in blocks(lengths, max(1, MAX_BLOCK_NBYTES // size)):
+                here = tuple(slice(low + at.start, low + at.stop) for low, at in zip(lows, part, strict=True))
+                with room(size * prod(at.stop - at.start for at in part)) as one:
+                    if not equal(left.read(here, one), there[part]):
+                        return False
+        return True
 
-    most = MAX_BLOCK_NBYTES if a.is_contiguous and b.is_contiguous else max(MAX_BLOCK_NBYTES, TILES_NBYTES // threads)
-    boxes = spread((left, right), shape, max(1, most // size))
-    with closing(threaded(same_box, boxes, threads)) as answers:
-        return all(answers)
+    with closing(threaded(same_box, spread((left, right), shape, most), threads)) as answers:
+        is_same = all(answers)
+    if sealed and sums:
+        crc = sums.joined(sealed.nbytes)
+        if crc is None:
+            a_source.prove_later(int(a.storage))
+        else:
+            a_source.compare(sealed, crc)
+    return is_same
 
 
 Task = TypeVar("Task")
