@@ -470,14 +470,9 @@ def _uses(maps: Iterable[FoundMap]) -> dict[NamedLines, Array]:
 
     found: dict[NamedLines, Array] = {}
     for one in maps:
-        runs = one.map.runs
-        for number in runs.tensors():
-            lines = one.lines[number]
-            here = runs.tensor == number
-            edges = np.zeros(lines[1].total + 1, "i8")
-            np.add.at(edges, runs.start[here], 1)
-            np.add.at(edges, runs.start[here] + runs.length[here], -1)
-            counts = np.cumsum(edges)[:-1]
+        tensor, line = one.map.runs.expanded()
+        for number, lines in one.lines.items():
+            counts = np.bincount(line[tensor == number], minlength=lines[1].total)
             found[lines] = found[lines] + counts if lines in found else counts
     return found
 

@@ -89,7 +89,7 @@ class LineTable:
             return None
         if (self._count[found] > 1).any():
             known: dict[int, list[Place]] = {}
-            every = [known.get(one) or self._places(known, one) for one in found.tolist()]
+            every = [known.setdefault(one, known.get(one) or self._places(one)) for one in found.tolist()]
             for number in own:
                 mine = {one: _of(places, number) for one, places in known.items()}
                 if all(mine.values()):
@@ -109,17 +109,15 @@ class LineTable:
         found = self._found(hashes)
         for k, one in enumerate(found.tolist()):
             if one >= 0:
-                where = slice(self._begin[one], self._begin[one] + min(most, self._count[one]))
-                yield k, list(zip(self._tensor[where].tolist(), self._line[where].tolist(), strict=True))
+                yield k, self._places(one, most)
 
     def _only(self, found: Array) -> LineMap:
         at = self._begin[found]
         return LineMap(Runs.of_lines(self._tensor[at], self._line[at]), True)
 
-    def _places(self, known: dict[int, list[Place]], one: int) -> list[Place]:
+    def _places(self, one: int, most: int | None = None) -> list[Place]:
         where = slice(self._begin[one], self._begin[one] + self._count[one])
-        known[one] = list(zip(self._tensor[where].tolist(), self._line[where].tolist(), strict=True))
-        return known[one]
+        return list(zip(self._tensor[where][:most].tolist(), self._line[where][:most].tolist(), strict=True))
 
 
 def _splits(hashes: Array, order: Array) -> bool:

@@ -9,7 +9,7 @@ compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
@@ -52,10 +52,10 @@ def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance:
     done: set[str] = set()
     for small, large in groups:
         heads = Heads(pool.source, pool.memory // 4)
-        wanted = {rows.name: _sought(rows) for rows in small if rows.name not in done}
+        wanted = {rows.name: (rows, rows.view.nbytes, looked_at(rows)) for rows in small if rows.name not in done}
         for owner in large:
             size = owner.view.nbytes
-            sought = [one for one in wanted.values() if one.nbytes < size <= MAX_RATIO * one.nbytes]
+            sought = [one for one in wanted.values() if one[1] < size <= MAX_RATIO * one[1]]
             for rows, row in _found(pool, owner, sought, heads, advance=advance):
                 del wanted[rows.name]
                 done.add(rows.name)
@@ -89,23 +89,15 @@ def _alike(source: Source, a: View, b: View) -> bool:
     return bool(one[first] == other[first]) and same_window(source, a, source, b)
 
 
-class _Sought(NamedTuple):
-    """A tensor that could be a slice."""
-
-    rows: Rows
-    nbytes: int
-    looked_at: tuple[int, int]
-
-
-def _sought(rows: Rows) -> _Sought:
-    return _Sought(rows, rows.view.nbytes, looked_at(rows))
+_Sought = tuple[Rows, int, tuple[int, int]]
+"""A tensor that could be a slice, its bytes, and what is looked at of it."""
 
 
 def _found(
     pool: Pool, owner: Rows, sought: list[_Sought], heads: Heads, *, advance: Advance
 ) -> Iterator[tuple[Rows, int]]:
     """(tensor, first row) for each of `sought` that is a slice of `owner`."""
-    kinds = grouped((one.looked_at, one.rows) for one in sought)
+    kinds = grouped((kind, rows) for rows, _, kind in sought)
     tasks = [
         ((owner, rows, starts), [owner.view, rows.view])
         for kind, some in kinds.items()
