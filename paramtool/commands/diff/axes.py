@@ -49,7 +49,7 @@ class ReorderedTensor(NamedTuple):
 def by_axes(work: Settled, varied: Views, twice: TakenTwice) -> None:
     """Settle what is a tensor of the first with its axes in another order, merged or split, or running backwards."""
     search = _AxesSearch(work, varied)
-    every = {name: list(search.candidates(name, varied[name])) for name in by_own_names(work, varied)}
+    every = {name: search.candidates(name, varied[name]) for name in by_own_names(work, varied)}
     every = {name: sorted(some, key=lambda one: one.is_cast) for name, some in every.items() if some}
     for name, held in zip(every, search.held(every.values()), strict=True):
         free = next((found for found in held if not _is_copy(work, name, found, twice)), None)
@@ -103,12 +103,23 @@ class _AxesSearch:
                 self._by_size.setdefault(view.numel, {}).setdefault(view.dtype, []).append(name)
         self._known: dict[object, dict[Token, list[str]]] = {}
 
-    def candidates(self, name: str, view: View) -> Iterator[ReorderedTensor]:
+    def candidates(self, name: str, view: View) -> list[ReorderedTensor]:
         """What samples leave, that of its own name first."""
         if not _is_sure(view):
-            return
-        found = list(islice(self._forwards(name, view), MAX_TRIED))
-        yield from found or islice(self._backwards(name, view), MAX_TRIED)
+            return []
+        groups, long = self._by_size.get(view.numel, {}), _long(view)
+        types = ((dtype, dtype if dtype == view.dtype else narrow(dtype, view.dtype)) for dtype in groups)
+        forwards = (
+            one
+            for dtype, small in types
+            if small is not None
+            for one in self._fitting(name, (view.numel, dtype, small), groups[dtype], partial(ends, dtype=small), ways)
+        )
+        found = list(islice(forwards, MAX_TRIED))
+        alike = [old for old in groups.get(view.dtype, ()) if not found and _long(self._work.a[old]) == long]
+        if alike and len(long) > 2:
+            found += islice(self._fitting(name, (view.dtype, *long), alike, corners, backwards), MAX_TRIED)
+        return found
 
     def held(self, tensors: Iterable[Sequence[ReorderedTensor]]) -> Iterator[list[ReorderedTensor]]:
         """Which candidates of each tensor hold in every byte; no more are compared than show whether one is alone."""
@@ -130,35 +141,18 @@ class _AxesSearch:
 
         return sides.map(look, ((some, [WindowPair(one.way.a, one.way.b) for one in some]) for some in tensors))
 
-    def _forwards(self, name: str, view: View) -> Iterator[ReorderedTensor]:
-        for dtype, names in self._by_size.get(view.numel, {}).items():
-            small = dtype if dtype == view.dtype else narrow(dtype, view.dtype)
-            if small is not None:
-                known = self._tokens((view.numel, dtype, small), names, partial(ends, dtype=small))
-                yield from self._fitting(name, known.get(ends(self._sources[1], view, small), ()), ways)
-
-    def _backwards(self, name: str, view: View) -> Iterator[ReorderedTensor]:
-        names, long = self._by_size.get(view.numel, {}).get(view.dtype, ()), _long(view)
-        if len(long) > 2 and names:
-            alike = (old for old in names if _long(self._work.a[old]) == long)
-            known = self._tokens((view.dtype, *long), alike, corners)
-            if known:
-                yield from self._fitting(name, known.get(corners(self._sources[1], view), ()), backwards)
-
-    def _tokens(
-        self, key: object, names: Iterable[str], token: Callable[[Source, View], Token]
-    ) -> dict[Token, list[str]]:
-        """{what is the same in any order of axes: tensors of the first}"""
-        if key not in self._known:
-            made = grouped((token(self._sources[0], self._work.a[name]), name) for name in names)
-            self._known[key] = made
-        return self._known[key]
-
     def _fitting(
-        self, name: str, olds: Sequence[str], make: Callable[[View, View], Iterator[AxesWay]]
-    ) -> Iterator[ReorderedTensor]:
-        """The orders that samples agree with, of some tensors, that of the same name first."""
+        self, name: str, key: object, names: Sequence[str], token: Callable[[Source, View], Token],
+        make: Callable[[View, View], Iterator[AxesWay]],
+    ) -> Iterator[ReorderedTensor]:  # fmt: skip
+        """The orders that samples agree with, of tensors of one token, that of the same name first.
+
+        A token is what is the same in any order of axes.
+        """
         view = self._work.b[name]
+        if key not in self._known:
+            self._known[key] = grouped((token(self._sources[0], self._work.a[old]), old) for old in names)
+        olds = self._known[key].get(token(self._sources[1], view), ())
         some = [old for old in sorted(olds, key=lambda old: old != name) if not self._work.is_exchanged(old, name)]
         for old in some[:MAX_TRIED]:
             for way in make(self._work.a[old], view):
