@@ -156,14 +156,9 @@ def _norms(checkpoint: Checkpoint, left: Views) -> Iterator[NamedNorm]:
                 yield NamedNorm(at.rstrip("./"), parts, counters)
 
 
-def _names() -> Iterable[dict[str, str]]:
-    """{part of a batch norm: its name}, as libraries call them."""
-    for one in CONVENTIONS:
-        if one.kind == BATCH_NORM:
-            yield {part: name for name, (part, _) in one.tensors.items()}
-
-
-_NAMES = [one for one in _names() if {"mean", "variance"} <= one.keys()]
+_EVERY = [{part: name for name, (part, _) in one.tensors.items()} for one in CONVENTIONS if one.kind == BATCH_NORM]
+_NAMES = [one for one in _EVERY if {"mean", "variance"} <= one.keys()]
+"""{part of a batch norm: its name}, as libraries call them."""
 
 
 def _last(name: str) -> str:

@@ -157,15 +157,12 @@ class PartSearch:
         self, rows: Sequence[FusedTensorName], others: Callable[[FusedTensorName], Iterable[InModule]]
     ) -> Sequence[tuple[FusedTensorName, InModule]]:
         """Rows of layouts with the modules of the first that they are tried with, one module after the other."""
-        pairs = [
-            (one, other)
+        by_module = grouped(
+            (other.at, (one, other))
             for one in rows
             for other in self._near(one.at, [each for each in others(one) if each.suffix == one.suffix])
-        ]
-        order: dict[str, int] = {}
-        for _, other in pairs:
-            order.setdefault(other.at, len(order))
-        return sorted(pairs, key=lambda pair: order[pair[1].at])
+        )
+        return [pair for pairs in by_module.values() for pair in pairs]
 
     def _of_part(self, name: str, group: ModuleParts, wanted: str) -> Iterator[_Way]:
         """The maps that make a part of the second of a fused tensor of the first."""
