@@ -100,3 +100,17 @@ def test_no_thread_is_left_where_the_caller_is_interrupted() -> None:
         assert promises[0].result() == sum(range(1000))
         raise KeyboardInterrupt
     assert alive() == []
+
+
+def test_a_transpose_is_made_in_one_memory_with_the_longest_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bands are as large as two of others together would be, so that each run of the source is twice as long."""
+    numbers = saved(folder, {"a": np.arange(400 * 64, dtype="f4")})
+    turned = View(numbers["a"], DTYPES["float32"], 0, (64, 400), (1, 64))
+    target = Target(
+        "t", turned.dtype, turned.shape, (Copy(View("t", turned.dtype, 0, (64, 400), (400, 1)), ((1, turned),)),)
+    )
+    monkeypatch.setattr(arithmetic, "BAND_NBYTES", 32 * 1600)
+    with Source(formats.read_file(str(folder / "m.safetensors"))) as source:
+        bands = [(len(band), band.ctypes.data) for band in arithmetic.bands(target, source)]
+    assert len(bands) == 2
+    assert len({*bands}) == 1

@@ -1,4 +1,4 @@
-"""Killed while the next band is read ahead: no part of an output is seen, and an old one stays."""
+"""Killed between bands that threads make: no part of an output is seen, and an old one stays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def counted(self, data):
     write(self, data)
     written += 1
     if written == at:
-        assert started, "nothing was read ahead"
+        assert started, "no thread made it"
         os.kill(os.getpid(), signal.SIGKILL)
 
 threads.Threads.submit, sink.Sink.write = submitted, counted

@@ -108,8 +108,9 @@ def computed(target: Target, source: Source) -> Any:
     return found
 
 
-BAND_NBYTES = 40 << 20
-"""How many bytes of a transposed target are made in memory at once; of others a quarter."""
+BAND_NBYTES = 80 << 20
+"""How many bytes of a transposed target are made in memory at once: where a band has more rows, the source is read in
+longer runs.  Of others an eighth, twice."""
 THREADS_NBYTES = 4 << 20
 """Fewer bytes are made by one thread: starting more takes longer."""
 
@@ -118,21 +119,21 @@ def bands(target: Target, source: Source, counts: Counts | None = None, *, prove
     """The bytes of a target, band by band, as its copies make them; each band is valid until the next one is asked for.
 
     What `proves` cuts elsewhere: an error at the edge of a band is another one there.
-    While the caller has one, the next one is made.  They are made in memory.  The file is never memory-mapped: on a
-    full disk, writing to a mapping ends the process.
+    While the caller has one, the next one is made, but for a transposed target.  They are made in memory.  The file is
+    never memory-mapped: on a full disk, writing to a mapping ends the process.
     """
     turned = any(fastest(term) != fastest(copy.destination) for copy in target.copies for _, term in copy.terms)
-    size = BAND_NBYTES if turned else BAND_NBYTES >> 2
+    size, ahead = (BAND_NBYTES, 0) if turned else (BAND_NBYTES >> 3, 1)
     size = max(min(size, target.nbytes) * 5 // 8, target.dtype.block_bytes) if proves else size
     row = max(1, target.nbytes // max(1, prod(target.shape[:1])))
     size -= size % (row if 8 * row <= size else target.dtype.block_bytes)
     begun: deque[tuple[Any, list[Promise[Counts]]]] = deque()
-    second = min(size, max(0, target.nbytes - size))
+    second = ahead * min(size, max(0, target.nbytes - size))
     with room(min(size, target.nbytes)) as one, room(second) as other, Threads() as threads:
         for number, low in enumerate(range(0, target.nbytes, size)):
-            band = (one, other)[number % 2][: target.nbytes - low]
+            band = (one, other)[number % 2 * ahead][: target.nbytes - low]
             begun.append((band, _begun(target, source, low, band, threads=threads)))
-            if len(begun) == 2:
+            if len(begun) > ahead:
                 yield _finished(*begun.popleft(), counts)
         while begun:
             yield _finished(*begun.popleft(), counts)
