@@ -16,7 +16,7 @@ from paramtool.model.checkpoint import PENDING, Checkpoint, Compound
 from paramtool.model.objects import EMPTY, is_extra_state, tensor_names
 from paramtool.passes.compat.check import TieQuestion, TypeClash, Verdict, judge
 from paramtool.passes.compat.wanted import Wanted, plain_window
-from paramtool.torch._protocol import Answer, Held, Tensors, given_of, has_own_code, tried, whole_of
+from paramtool.torch._protocol import Answer, Held, Tensors, given_of, is_known, own_code, tried, whole_of
 from paramtool.torch.tensors import torch_type
 
 
@@ -37,7 +37,7 @@ class Asking:
     strange: Mapping[str, str]
     """What the model takes and only code could make: {name: what it is}."""
     older: tuple[str, ...] = ()
-    """Names of the model that its code takes as those of an older version, since the file has none."""
+    """Names of the model that its code may take as those of an older version, since the file has none."""
     whole: Collection[str] = ()
     """Names of the model whose tensors are replaced by those of the file as they are."""
 
@@ -58,29 +58,34 @@ def ask(model: nn.Module, tensors: Tensors, held: Held, source: Source, assign: 
     part = held.part
     present = replace(part, entries={name: entry for name, entry in part.entries.items() if name in tensors})
     made_of = (e.value for e in present.entries.values() if isinstance(e.value, Compound))
-    if not (has_own_code(model, tensors) or (assign and any(value.kind not in PENDING for value in made_of))):
+    code = own_code(model, tensors)
+    if not (code or (assign and any(value.kind not in PENDING for value in made_of))):
         return Asking(False, None, present, present.entries, part.entries, {})
     given = given_of(source, held, part.entries)
     whole = whole_of(tensors, given, held, assign, None, None)
-    answer = tried(model, tensors, given, whole)
+    answer = tried(model, tensors, given, whole) if all(map(is_known, code)) else None
     names = {*tensors}
     with suppress(Exception):  # whatever a module's code needs for it
         names.update(model.state_dict())
     strange = {name: what for name, what in given.unmade.items() if is_extra_state(name) or name in names}
     if answer is None:
-        return Asking(True, None, present, tensors, (), strange, whole=whole.keys())
-    sources = {name: other for name, other in answer.sources.items() if other in part.entries}
-    made = {name: name for name in held.named.made}
-    seen = replace(part, entries={name: part.entries[other] for name, other in {**sources, **made}.items()})
+        since = {
+            at for at, module in model.named_modules()
+            if held.versions is held.tree is None and (module._version or 1) > 1
+            and not is_known(module._load_from_state_dict)
+        }  # fmt: skip
+        older = tuple(name for name in tensors if name.rpartition(".")[0] in since)
+        return Asking(True, None, present, tensors, (), strange, older, whole.keys())
+    seen = seen_by(held, answer)
     lacking = set(answer.missing) - seen.entries.keys()
-    older: tuple[str, ...] = ()
-    numbers = {at: module._version for at, module in model.named_modules() if module._version is not None}
-    if held.versions is held.tree is None and max(numbers.values(), default=1) > 1:
-        given = given_of(source, held, part.entries)
-        given.state._metadata = {at: {"version": number} for at, number in numbers.items()}
-        newer = tried(model, tensors, given, whole) or answer
-        older = tuple(name for name in tensors if newer.sources.get(name) != answer.sources.get(name))
-    return Asking(True, answer, seen, tensors.keys() - lacking, answer.lent, strange, older, whole.keys())
+    return Asking(True, answer, seen, tensors.keys() - lacking, answer.lent, strange, whole=whole.keys())
+
+
+def seen_by(held: Held, answer: Answer) -> Checkpoint:
+    """The tensors of the file that are copied as they are, by the names of those that they go into."""
+    sources = {**answer.sources, **{name: name for name in held.named.made}}
+    entries = {name: held.part.entries[other] for name, other in sources.items() if other in held.part.entries}
+    return replace(held.part, entries=entries)
 
 
 def judged(
@@ -89,13 +94,13 @@ def judged(
     """The verdict on a model, and the questions that bytes have to decide.
 
     Names are judged as of any variant.  Where a model has code of its own, that code says what is missing or left over,
-    and only tensors that it leaves as they are are judged; where it does not show, nothing but ties is.
+    and only tensors that it leaves as they are are judged; where it does not show, nothing is.
     """
     parts = held.inside() if asked.own else ()
     verdict, questions = judge(wanted, replace(held.part, entries=omit(held.part.entries, parts)), whole)
     if asked.answer is None:
         verdict = replace(verdict, unused=(*verdict.unused, *sorted(held.objects)))
-        return (replace(verdict, shapes=(), types=()) if asked.own else verdict), questions
+        return (replace(verdict, shapes=(), types=()), ()) if asked.own else (verdict, questions)
     plain = {name: one for name, one in wanted.items() if one.view is not None}
     fit, questions = judge(plain, asked.seen, whole)
     filled = {one.name for one in fit.filled} | asked.seen.entries.keys()

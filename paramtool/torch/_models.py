@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from shlex import quote
 
 import torch
@@ -27,11 +28,12 @@ from paramtool.model.display import Displayed
 from paramtool.model.dtype import DType
 from paramtool.model.objects import is_extra_state
 from paramtool.model.view import View
+from paramtool.passes.compat.check import TieQuestion
 from paramtool.passes.compat.wanted import wanted_by
 from paramtool.passes.dedup.plan import ranks_hint
-from paramtool.torch._asking import ask, judged
+from paramtool.torch._asking import ask, judged, seen_by
 from paramtool.torch._live import described, dtype_of, is_plain, place, refuse_unfit, tensors_of
-from paramtool.torch._protocol import Tensors, Watch, given_of, held_of, install, put_in, whole_of
+from paramtool.torch._protocol import Answer, Tensors, Watch, given_of, held_of, install, put_in, whole_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
 from paramtool.torch.tensors import batches, window
 
@@ -97,12 +99,14 @@ def load_model(
     buffers that are in no file and have no memory yet.
 
     torch's own `load_state_dict` puts the values in, with the versions of modules and the extra state that the file
-    holds, so that hooks, overrides and upgrades of the modules run as after `torch.load`.  What they would do is tried
-    on a copy of the model without memory.  Where that does not show, names and shapes are found wrong only while
-    the model is loaded, and the error names the tensors that changed before.  Objects are made where they are data:
-    of the standard library, arrays, tensors of torch, and what this process lets `torch.load(weights_only=True)` make,
-    such as torchao's tensors where torchao was imported.  A model with a `load_state_dict` of its own is given what
-    torch.load gives, of the section `only` or of the whole file, where it takes that: also dicts in dicts, or a list.
+    holds, so that hooks, overrides and upgrades of the modules run as after `torch.load`, and once.  What torch's own
+    would do is tried on a copy of the model without memory.  With any other, names, shapes and ties are found wrong
+    only while the model is loaded, and the error names the tensors that changed before.
+
+    Objects are made where they are data: of the standard library, arrays, tensors of torch, and what this process lets
+    `torch.load(weights_only=True)` make, such as torchao's tensors where torchao was imported.  A model with a
+    `load_state_dict` of its own is given what torch.load gives, of the section `only` or of the whole file, where it
+    takes that: also dicts in dicts, or a list.
     As in `torch.load`, no CRC of a zip's members is compared: `lock` proves the bytes, `paramtool check` the CRCs.
 
     `prefix` is what the file calls the model: `encoder` takes `encoder.weight` as `weight`, and nothing outside.  The
@@ -212,13 +216,7 @@ def load_model(
                     "loading",
                     hint="from_pretrained opens it; or save it again without the tie",
                 )
-        for apart in answered(source, questions):
-            measured = f" ({difference})" if (difference := format_difference(apart.difference)) else ""
-            raise TieError(
-                f"{where}: the model ties {apart.name!r} and {apart.other!r}, and the file holds them with different "
-                f"bytes{measured}",
-                hint="load into a model without this tie, or leave one of them out: `export --names`",
-            )
+        refuse_apart(where, source, questions)
 
         # torch puts the values in
         given = given_of(source, held, asked.lent, None if asked.own else tensors)
@@ -236,15 +234,19 @@ def load_model(
         install(model, tensors, new)
         tensors.update(new)  # what is replaced goes at once
         watch = Watch(given)
+
+        def effect() -> str:
+            changed = [name for name, tensor in _all_of(model).items() if place(tensor) in watch.written]
+            return f"it changed before that: {some(changed, 8)}" if changed else "no change before that was seen"
+
         try:
             with watch:
                 missing, unexpected = put_in(model, given.state)
         except Exception as error:
             install(model, tensors, old)
-            written = [name for name, tensor in {**tensors, **old}.items() if place(tensor) in watch.written]
             raise ModelError(
                 f"{where}: {type(model).__name__} raised {type(error).__name__} while it was loaded: {error!s:.1000}",
-                hint=f"it changed before that: {some(written, 8)}" if written else "no change before that was seen",
+                hint=effect(),
             ) from error
         del given
         filled = {place(to) for to, _ in watch.copied}
@@ -257,28 +259,43 @@ def load_model(
             parts = {name: tensor for batch in batches(source, taken, "cpu") for name, tensor in batch.items()}
             for name, tensor in made.of(parts).items():
                 tensors[name].detach().copy_(tensor)
+        if asked.is_unknown:  # until now
+            answer = Answer(missing, unexpected, "", watch.sources(tensors), frozenset())
+            verdict, questions = judged(wanted, held, whole, replace(asked, answer=answer, seen=seen_by(held, answer)))
+            if strict and (gone := (*verdict.lacks, *verdict.unused)):
+                raise ModelError(
+                    f"{where}: {type(model).__name__} showed only while it was loaded what it takes; missing or left "
+                    f"over: {some(gone, 8)}",
+                    hint=f"{effect()}; strict=False takes that",
+                )
+            refuse_apart(where, source, questions, effect())
 
     # what was not applied
-    lacks, unused = verdict.lacks, verdict.unused
-    if asked.is_unknown:
-        known = {*(one.name for one in verdict.filled), *held.named.made}
-        lacks = tuple(name for name in missing if name not in known)
-        unused = tuple(name for name in unexpected if held.tree is not None or name in unused)
-        if strict and (late := (*lacks, *unused)):
-            raise ModelError(
-                f"{where}: what {type(model).__name__} does with it showed only while it was loaded, and "
-                f"{some(late, 8)} {'is' if len(late) == 1 else 'are'} missing or left over; everything else was "
-                "written",
-                hint="strict=False takes that",
-            )
     left = (name for name in (unexpected if asked.own else held.things) if is_extra_state(name))
     ignored = (name for name in watch.ignored() if name not in unexpected)
-    both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
-    on_meta = tuple(name for name, tensor in both if tensor.is_meta)
+    on_meta = tuple(name for name, tensor in _all_of(model).items() if tensor.is_meta)
     older = some(asked.older, 8)
-    warnings = (f"the file has no versions of modules: {older} taken as torch takes files from before them",)
-    unexpected = tuple(dict.fromkeys((*unused, *left, *ignored)))
-    return Loaded(lacks, unexpected, held.chosen, on_meta, warnings if older else ())
+    warnings = (f"the file has no versions of modules: {older} may be taken as of a file from before them",)
+    unexpected = tuple(dict.fromkeys((*verdict.unused, *left, *ignored)))
+    return Loaded(verdict.lacks, unexpected, held.chosen, on_meta, warnings if older else ())
+
+
+def _all_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by all of their names, whether a state dict has them or not."""
+    both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return dict(both)
+
+
+def refuse_apart(where: str, source: Source, questions: Sequence[TieQuestion], effect: str = "") -> None:
+    """TieError for names that the model ties and the file holds with different bytes; `effect` is what changed."""
+    for apart in answered(source, questions):
+        measured = f" ({difference})" if (difference := format_difference(apart.difference)) else ""
+        raise TieError(
+            f"{where}: the model ties {apart.name!r} and {apart.other!r}, and the file holds them with different "
+            f"bytes{measured}{', which showed only while it was loaded' * bool(effect)}",
+            hint=f"{effect}{'; ' * bool(effect)}load into a model without this tie, or leave one of them out: "
+            "`export --names`",
+        )
 
 
 # --- New tensors for a model, which take the places of those that it has: where it is on meta, or with `assign` ------

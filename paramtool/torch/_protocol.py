@@ -1,8 +1,9 @@
 """A state dict as torch's modules take it: tensors and objects of a file under their names, with the modules' versions.
 
 What a module does with it is its own code: hooks, overrides of `_load_from_state_dict`, upgrades of old versions,
-`set_extra_state`.  So torch's `load_state_dict` puts the values in, and what a model with such code makes of a file is
-found by trying it: on a copy of the model on the meta device, where a value that is put in is lost.
+`set_extra_state`.  So torch's `load_state_dict` puts the values in.  What the code of torch and of known libraries
+makes of a file is found by trying it, on a copy of the model on the meta device, where a value that is put in is lost.
+Any other code may keep something, so it runs once, on the model itself.
 """
 
 from __future__ import annotations
@@ -86,14 +87,15 @@ class Held:
 def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | None, prefix: str) -> Held:
     """What of a checkpoint is a model's: a section, the names under a prefix, without what torch.compile put in.
 
-    A model with a `load_state_dict` of its own takes all as it is, where it can.
+    A model with a `load_state_dict` of its own takes all as it is where its `state_dict` has dicts in it, or where no
+    name of the file is one of the model's.
     """
     prefix = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
     given = whole if only is None else select.section(whole, only)
-    if not prefix and _is_own(model, "load_state_dict") and any(objects.tensor_names(given.objects)):
-        held = Held(only or "", given, "", given, unchanged(given), tree=given.objects)
-        if _takes(model, tensors, held):
-            return held
+    as_it_is = Held(only or "", given, "", given, unchanged(given), tree=given.objects)
+    is_own = not prefix and _is_own(model, "load_state_dict")
+    if is_own and _is_nested(model) and _is_made(as_it_is):
+        return as_it_is
     chosen = select.section_for(whole, [prefix + name for name in tensors]) if only is None else only
     section = part = whole if chosen is None else select.section(whole, chosen)
     tree = part.objects
@@ -114,6 +116,8 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
     named = unchanged(part)  # or as from_pretrained does, where that fits better
     if tensors.keys() - part.entries.keys() and (other := renamed(model, part, tensors)) is not None:
         named = max(named, other, key=lambda one: len(tensors.keys() & one.part.entries.keys()))
+    if is_own and tensors.keys().isdisjoint(named.part.entries) and _is_made(as_it_is):
+        return as_it_is
     versions = versions_of(objects.subtree(tree, prefix[:-1])) or versions_of(tree, prefix, short)
     is_state = whole.format.startswith("torch") and any(
         isinstance(one, objects.TensorRef) for _, one in (tree.items if isinstance(tree, objects.Mapping) else ())
@@ -123,21 +127,20 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
     return Held(chosen or "", section, prefix, part, named, things, versions, alone)
 
 
-def _takes(model: nn.Module, tensors: Tensors, held: Held) -> bool:
-    """Whether a model's own `load_state_dict` takes what torch.load gives, and does something with it.
-
-    Where trying does not show that, it does if its `state_dict` has dicts in it.
-    """
-    with Source(held.part, compares_crcs=False) as source:
-        try:
-            given = given_of(source, held, held.part.entries)
-        except (ValueError, TypeError, KeyError):  # code would make it
-            return False
-    if (answer := tried(model, tensors, given, {})) is not None:
-        return not answer.error and bool(answer.lent)
+def _is_nested(model: nn.Module) -> bool:
+    """Whether a model's `state_dict` is more than a dict of tensors and extra state."""
     with suppress(Exception):  # whatever a module's code needs for it
-        state = model.state_dict()
-        return any(isinstance(one, dict) for name, one in state.items() if not objects.is_extra_state(name))
+        state: Any = model.state_dict()
+        return not isinstance(state, dict) or any(
+            isinstance(one, dict) for name, one in state.items() if not objects.is_extra_state(name)
+        )
+    return False
+
+
+def _is_made(held: Held) -> bool:
+    """Whether what torch.load gives has tensors in it, and is made without code."""
+    with suppress(ValueError, TypeError, KeyError), Source(held.part, compares_crcs=False) as source:
+        return bool(given_of(source, held, held.part.entries).tensors)
     return False
 
 
@@ -247,19 +250,24 @@ def _is_own(module: nn.Module, name: str) -> bool:
     return getattr(getattr(module, name), "__func__", None) is not getattr(nn.Module, name)
 
 
-def has_own_code(model: nn.Module, tensors: Tensors) -> bool:
-    """Whether code that is not nn.Module's own has a part in loading a model: of its modules, or of its tensors."""
-    return (
-        _is_own(model, "load_state_dict")
-        or not all(map(is_plain, tensors.values()))
-        or any(
-            module._load_state_dict_pre_hooks
-            or module._load_state_dict_post_hooks
-            or _is_own(module, "_load_from_state_dict")
-            or _is_own(module, "set_extra_state")
-            for module in model.modules()
-        )
-    )
+KNOWN = ("torch", "torchao", "bitsandbytes")
+"""Packages whose code for loading keeps nothing outside of the module that it loads."""
+
+
+def own_code(model: nn.Module, tensors: Tensors) -> list[Any]:
+    """What has a part in loading a model and is not nn.Module's: methods, hooks, and classes of tensors."""
+    found: list[Any] = [type(tensor) for tensor in tensors.values() if not is_plain(tensor)]
+    found += [model.load_state_dict] if _is_own(model, "load_state_dict") else []
+    for module in model.modules():
+        hooks = (*module._load_state_dict_pre_hooks.values(), *module._load_state_dict_post_hooks.values())
+        found += (getattr(hook, "hook", hook) for hook in hooks)
+        found += (getattr(module, n) for n in ("_load_from_state_dict", "set_extra_state") if _is_own(module, n))
+    return found
+
+
+def is_known(code: Any) -> bool:
+    """Whether something of `own_code` is of a known package."""
+    return str(getattr(code, "__module__", "")).partition(".")[0] in KNOWN
 
 
 def put_in(model: nn.Module, state: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -277,15 +285,11 @@ def put_in(model: nn.Module, state: Any) -> tuple[tuple[str, ...], tuple[str, ..
 class Watch(TorchFunctionMode):
     """Which tensors of a state dict are copied into which, and which are used at all, while it is on."""
 
-    def __init__(self, given: Given, closed: Collection[object] = ()) -> None:
+    def __init__(self, given: Given) -> None:
         super().__init__()
         of: Any = reductions.StorageWeakRef
         self._names = {id(one): name for name, one in given.tensors.items()}
         self._storages = {n: of(one.untyped_storage()) for n, one in given.tensors.items() if is_plain(one)}
-        self._closed = closed
-        """The places of tensors that no function may take."""
-        self.is_stopped = False
-        """Whether one was to take such a tensor."""
         self.copied: list[tuple[torch.Tensor, str]] = []
         """(what was written to, the name of what was copied there: empty if it is none of the state dict)."""
         self.used: set[str] = set()
@@ -294,9 +298,6 @@ class Watch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given, _ = tree_flatten((args, kwargs))
-        if self._closed and any(isinstance(one, torch.Tensor) and place(one) in self._closed for one in given):
-            self.is_stopped = True
-            raise RuntimeError("not a tensor of the copy")
         found = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
         if name != "__get__" or isinstance(found, torch.Tensor):  # else a shape or type was asked for
@@ -306,6 +307,16 @@ class Watch(TorchFunctionMode):
         if func is torch.Tensor.copy_:
             self.copied.append((args[0], self._names.get(id(args[1]), "")))
         return found
+
+    def sources(self, tensors: Tensors) -> dict[str, str]:
+        """{name of the model: the name whose tensor was copied into it as it is}."""
+        names = grouped((id(one), name) for name, one in tensors.items())
+        sources: dict[str, str] = {}
+        for to, source in self.copied:
+            if source and (found := names.get(id(to))):  # copies into a tied tensor: each of them has a name
+                free = next((name for name in found if name not in sources), found[0])
+                sources[source if source in found else free] = source
+        return sources
 
     def ignored(self) -> list[str]:
         """Names whose tensors nobody used or kept; nobody else may hold the state dict any more."""
@@ -373,20 +384,15 @@ def install(model: nn.Module, old: Tensors, new: Tensors) -> None:
 def tried(model: nn.Module, tensors: Tensors, given: Given, whole: Tensors) -> Answer | None:
     """What loading would do, found on a copy of the model without memory; None where that shows nothing.
 
-    `whole` are tensors that it has then.
-
-    The copy shares no tensor with the model, and attributes that a hook changes in the model itself are put back.  It
-    shows nothing where a model cannot be copied, where a hook goes on with the tensors of this model, or where code
-    needs values that a copy has not.
+    `whole` are tensors that it has then.  All code of the model is known.  It shows nothing where a model cannot be
+    copied, or where code needs values that a copy has not.
     """
     try:
-        twin, copies, places = _twin(model, tensors)
+        twin, copies = _twin(model, tensors)
     except Exception:  # whatever a library's class makes of being copied
         return None
-    names = grouped((id(one), name) for name, one in copies.items())
     install(twin, copies, whole)
-    watch = Watch(given, places)
-    kept = [(at, {**at}) for one in model.modules() for at in (vars(one), one._parameters, one._buffers)]
+    watch = Watch(given)
     error = ""
     missing: tuple[str, ...] = ()
     unexpected = missing
@@ -402,41 +408,22 @@ def tried(model: nn.Module, tensors: Tensors, given: Given, whole: Tensors) -> A
             return None
     except Exception:
         return None
-    finally:  # what a hook did to this model
-        for at, before in kept:
-            for name in at.keys() - before.keys():
-                del at[name]
-            at |= before
-    if watch.is_stopped:
-        return None
-    sources: dict[str, str] = {}
-    for to, source in watch.copied:
-        if source and (found := names.get(id(to))):  # copies into a tied tensor: each of them has a name
-            free = next((name for name in found if name not in sources), found[0])
-            sources[source if source in found else free] = source
     lent = frozenset(name for _, name in watch.copied)
-    return Answer(missing, unexpected, error, sources, lent - whole.keys())
+    return Answer(missing, unexpected, error, watch.sources(copies), lent - whole.keys())
 
 
-def _twin(model: nn.Module, tensors: Tensors) -> tuple[nn.Module, Tensors, set[object]]:
-    """A copy of a model whose tensors are on the meta device, these by their names, and the model's own places."""
-    held = {id(one) for one in (*model.parameters(), *model.buffers())}
-    todo: list[Any] = [vars(module) for module in model.modules()]
+def _twin(model: nn.Module, tensors: Tensors) -> tuple[nn.Module, Tensors]:
+    """A copy of a model whose tensors are on the meta device, and these by their names."""
     memo: dict[int, Any] = {}
-    seen: set[int] = set()
-    places: set[object] = set()
-    while todo:  # other tensors, too: torch copies those of inference mode and of a graph only so
-        if id(one := todo.pop()) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, torch.Tensor):
-            places |= {place(part) for part in (one, *vars(one).values()) if isinstance(part, torch.Tensor)}
-            if (copied := _on_meta(one, memo) if id(one) in held else one.detach().clone()) is not None:
-                memo[id(one)] = copied
-        elif isinstance(one, (dict, list, tuple)):
-            todo += one.values() if isinstance(one, dict) else one
+    for module in model.modules():
+        held = (*module._parameters.values(), *module._buffers.values())
+        for one in (*held, *vars(module).values()):  # other tensors, too: torch copies those of a graph only so
+            if isinstance(one, torch.Tensor) and id(one) not in memo:
+                is_held = any(one is other for other in held)
+                if (copied := _on_meta(one, memo) if is_held else one.detach().clone()) is not None:
+                    memo[id(one)] = copied
     twin = copy.deepcopy(model, memo)
-    return twin, {name: memo[id(one)] for name, one in tensors.items()}, places
+    return twin, {name: memo[id(one)] for name, one in tensors.items()}
 
 
 def like(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
