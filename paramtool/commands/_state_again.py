@@ -21,8 +21,8 @@ from paramtool.errors import Defects, LayoutError, PlanError
 from paramtool.formats.folder.training_files import optimizer_of
 from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
+from paramtool.model.checkpoint import Checkpoint, prefix_of
+from paramtool.model.optimizer import Move, MovedState, StateChoice
 from paramtool.passes.optimizer import tree
 from paramtool.passes.optimizer.move import moved
 from paramtool.passes.rnn.again import converted_again
@@ -151,8 +151,9 @@ def _differences(mine: Checkpoint, against: Path, changed: _Changed, *, name: st
     theirs, bindings = next((one.checkpoint, one.bindings) for one in bound if one.file == name)
     refuse_defects(theirs.path, bindings)
     ranks = dict[str, int]()
+    sections = {one.optimizer.at: one.optimizer.section for one in bindings}
     for one in said:
-        prefix = _prefix(bindings, one.at, source)
+        prefix = prefix_of(source, sections.get(one.at))
         ranks |= {prefix + new: len(ranks) + k for k, new in enumerate(one.names.values())}
     state = moved(
         theirs, bindings, changed.moves, changed.renamed, choice=changed.choice, model=source, ranks=ranks or None
@@ -164,9 +165,3 @@ def _differences(mine: Checkpoint, against: Path, changed: _Changed, *, name: st
         yield from by_name((written, there), mine.entries, expected.expected.entries, skip=made)
         yield from by_target((written, before), mine.views(), targets)
     yield from object_differences(mine, expected.expected).differences
-
-
-def _prefix(bindings: tuple[Binding, ...], at: str, source: Checkpoint) -> str:
-    """The prefix of the names of an optimizer in the model."""
-    section = next((one.optimizer.section for one in bindings if one.optimizer.at == at), "")
-    return next((one.prefix for one in source.sections if one.name == section), "") if section else ""

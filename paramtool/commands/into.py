@@ -41,7 +41,7 @@ from paramtool.formats.output import OutputFile
 from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
-from paramtool.model.checkpoint import INERT, Checkpoint, LayerPart
+from paramtool.model.checkpoint import INERT, Checkpoint, LayerPart, prefix_of
 from paramtool.model.conventions import COUNTERS, NEUTRAL, NORMS
 from paramtool.model.optimizer import Binding, OptimizerState, Slot
 from paramtool.model.plan import Copy, Plan, Target, check, whole
@@ -568,8 +568,7 @@ def with_state(checkpoint: Checkpoint, model: Checkpoint, into: Into, drop: bool
 
     def full(one: Checkpoint, binding: Binding, name: str) -> str:
         """The name of a variable in its file."""
-        prefix = next((s.prefix for s in one.sections if s.name == binding.optimizer.section), "")
-        return (prefix if binding.optimizer.section else "") + name
+        return prefix_of(one, binding.optimizer.section) + name
 
     mine, theirs = bound(checkpoint, "the source"), bound(model, "the model")
     source, state = mine.optimizer, theirs.optimizer

@@ -20,7 +20,7 @@ from paramtool.formats.record.optimizer import RecordedNames
 from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.nested import SEPARATOR, leaves, nested
 from paramtool.model.objects import Node, subtree, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
@@ -110,7 +110,7 @@ def prepared(
         return Carried(checkpoint)
     if choice.drop:
         return dropped(checkpoint)
-    if not moves and all(old == new for old, new in renamed.items()):
+    if not changes(moves, renamed):
         return Carried(checkpoint)
     # The bindings of the optimizers in the checkpoint itself.
     found = bound_files(path, checkpoint, names=choice.names, recorded=choice.recorded)
@@ -196,7 +196,7 @@ def refuse_unsaid(plan: Plan, carried: Carried, is_plain: bool) -> None:
     """
     for one in carried.state.bindings if carried.state is not None and is_plain else ():
         if one.optimizer.form == keras_optimizer.FORM:
-            prefix = next((s.prefix for s in carried.checkpoint.sections if s.name == one.optimizer.section), "")
+            prefix = prefix_of(carried.checkpoint, one.optimizer.section)
             shapes = {
                 target.name: target.shape
                 for target in plan.targets

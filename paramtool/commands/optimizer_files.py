@@ -22,6 +22,7 @@ from paramtool.commands.optimizer_carry import (
     Carried,
     OptimizerChoice,
     StateReport,
+    changes,
     refuse_unknown,
     reported,
     with_state,
@@ -46,7 +47,7 @@ from paramtool.formats.folder.training_files import is_training_state, optimizer
 from paramtool.formats.output import OutputFile
 from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.optimizer import Binding, Move
 from paramtool.model.plan import Plan, check
 from paramtool.model.view import Shapes
@@ -99,12 +100,12 @@ def following(
     `target` is the layout or the dialect of the output.
     PlanError where parameters change, and the state of the old ones beside them cannot follow.
     """
-    changes = bool(moves) or any(old != new for old, new in renamed.items())
+    is_changed = changes(moves, renamed)
     stays = _staying(where.sidecars)
-    if stays and changes and not choice.drop:
+    if stays and is_changed and not choice.drop:
         raise _refusal(where.path, stays, "the output is one file", "-o FOLDER has both; ")
     files = {name: file for name, file in where.sidecars.files.items() if _holds_state(name)}
-    if not files or not (changes or choice.drop):
+    if not files or not (is_changed or choice.drop):
         return where.sidecars, None
     kept = omit(where.sidecars.files, files)
     found: dict[str, dict[str, str]] = {}
@@ -162,7 +163,8 @@ def works(
     if lacking := [name for name in found.files if name not in bound]:
         raise _refusal(where.path, lacking, "no optimizer that paramtool knows is in it")
     names = {name: one.window.shape for name, one in plan.names.items()}
-    target = target_order(where, names, prefix=_prefix(source, bound.values()), is_given=found.has_config)
+    section = next((binding.optimizer.section for one in bound.values() for binding in one.bindings), "")
+    target = target_order(where, names, prefix=prefix_of(source, section), is_given=found.has_config)
     done = FollowingWork()
     for name, files in found.files.items():
         one = bound[name]
@@ -233,12 +235,6 @@ class TargetOrder(NamedTuple):
     source: str
 
 
-def _prefix(source: Checkpoint, bound: Iterable[BoundFile]) -> str:
-    """The prefix of the names of the model that the optimizers are of."""
-    section = next((binding.optimizer.section for one in bound for binding in one.bindings), "")
-    return next((one.prefix for one in source.sections if one.name == section), "") if section else ""
-
-
 def target_order(where: Destination, shapes: Shapes, *, prefix: str, is_given: bool) -> TargetOrder | None:
     """The order of the class of the output's config.json; None where it is of another model, or nothing builds it.
 
@@ -306,14 +302,12 @@ def _refuse_misplaced(
 
 def _names_of(source: Checkpoint, binding: Binding) -> set[str]:
     """The names of the model of an optimizer, without their prefix."""
-    section = binding.optimizer.section
-    prefix = next((one.prefix for one in source.sections if one.name == section), "") if section else ""
+    prefix = prefix_of(source, binding.optimizer.section)
     return {name.removeprefix(prefix) for name in source.entries if name.startswith(prefix)}
 
 
 def _has_entries(binding: Binding, source: Checkpoint, names: Iterable[str]) -> bool:
-    section = binding.optimizer.section
-    prefix = next((one.prefix for one in source.sections if one.name == section), "")
+    prefix = prefix_of(source, binding.optimizer.section)
     held = {prefix + name for name in binding.names.values()}
     return any(name in held for name in names)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -28,7 +28,7 @@ from paramtool.formats.hdf5 import keras_named_optimizer, keras_optimizer, keras
 from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.optimizer import Binding, OptimizerState, Order
+from paramtool.model.optimizer import Binding, How, OptimizerState, Order
 from paramtool.model.view import Shapes
 from paramtool.passes.optimizer import copies, gluon, optax, read
 from paramtool.passes.optimizer import order as orders
@@ -82,27 +82,20 @@ def bound_files(
     is in `Binding.defects`, for which see `refuse_defects`.
     """
     path = os.fspath(path)
-    folder = path if is_folder(path) else os.path.dirname(os.path.abspath(path))
-    read = [("", checkpoint), *(_beside(folder, allowing) if is_folder(path) else ())]
+    read = [("", checkpoint), *(_beside(path, allowing) if is_folder(path) else ())]
     states = [(file, one, state) for file, one in read for state in optimizers(one)]
     if names is not None and not states:
         raise UsageError(f"{path}: has no optimizer that --optimizer-names could be of")
     if not states:
         return ()
-    model = _model(path, checkpoint)
-    known = _Orders([], []) if model is None else _orders(*model)
-    found_orders = _of_libraries(checkpoint if model is None else model[1], states)
-    known = _Orders([*found_orders, *known.apart], known.joined)
+    known = _known(path, checkpoint)
     given = _given(os.fspath(names), [(file, state) for file, _, state in states]) if names is not None else {}
-    trainer = any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES)
-    shapes = {file: shapes_of(one) for file, one in read}
     found: dict[str, list[Binding]] = {}
-    for k, (file, _, state) in enumerate(states):
+    for k, (file, one, state) in enumerate(states):
         if k in given:
-            bound = _by_given(os.fspath(names or ""), state, given[k], known=known, shapes=shapes[file])
+            bound = _by_given(os.fspath(names or ""), one, state, given[k], known=known)
         else:
-            said = recorded.get(state.at) or _recorded(states[k][1]).get(state.at)
-            bound = _by_record(state, said, known, shapes[file]) or _bound(state, known, shapes[file], trainer)
+            bound = known.binding(one, state, recorded)
         found.setdefault(file, []).append(bound)
     return tuple(BoundFile(file, one, tuple(found[file])) for file, one in read if file in found)
 
@@ -111,14 +104,8 @@ def bound_beside(
     path: str, model: Checkpoint, file: Checkpoint, said: ClassParameters | None
 ) -> tuple[Binding, ...]:  # fmt: skip
     """The bindings of a file beside a model in the folder `path`; `said` is what is known of the model's class."""
-    states, shapes = [("", file, one) for one in optimizers(file)], shapes_of(file)
-    known = _orders_with(model, said)
-    known = _Orders([*_of_libraries(model, states), *known.apart], known.joined)
-    trainer = any(os.path.isfile(os.path.join(path, name)) for name in TRAINER_FILES)
-    names = _recorded(file)
-    return tuple(
-        _by_record(one, names.get(one.at), known, shapes) or _bound(one, known, shapes, trainer) for _, _, one in states
-    )
+    known = _KnownOrders.of(model, said, path)
+    return tuple(known.binding(file, one) for one in optimizers(file))
 
 
 def bound_copies(
@@ -126,12 +113,8 @@ def bound_copies(
 ) -> tuple[Binding, ...]:
     """The lists of averages in a checkpoint, each bound to its model; `recorded` as of `bound_files`."""
     states = copies.averages(checkpoint)
-    model = _model(os.fspath(path), checkpoint) if states else None
-    known = _Orders([], []) if model is None else _orders(*model)
-    shapes, said = shapes_of(checkpoint) if states else {}, recorded or _recorded(checkpoint)
-    return tuple(
-        _by_record(one, said.get(one.at), known, shapes) or _bound(one, known, shapes, False) for one in states
-    )
+    known = _known(os.fspath(path), checkpoint) if states else None
+    return tuple(known.binding(checkpoint, one, recorded) for one in states) if known is not None else ()
 
 
 def refuse_defects(path: Path, found: Sequence[Binding]) -> None:
@@ -153,90 +136,92 @@ def _beside(folder: str, allowing: Allowing) -> Iterator[tuple[str, Checkpoint]]
             yield name, formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
 
 
-def _bound(state: OptimizerState, known: _Orders, shapes: Shapes, trainer: bool) -> Binding:
-    """The binding to one model; to several together, where the optimizer fits none of them alone."""
-    if state.refused and not state.entries:
-        return Binding(state, {}, "order", state.refused, False)
-    found = bind(state, known.apart, shapes, trainer)
-    if not found.defects or not known.joined:
-        return found
-    together = bind(state, known.joined, shapes)
-    return found if together.defects else together
-
-
-def _recorded(checkpoint: Checkpoint) -> dict[str, Mapping[str, str]]:
-    """{path of an optimizer: its names}, as the record of the file has them."""
-    return {one.at: one.names for one in record.decode(checkpoint.path, checkpoint.metadata)}
-
-
-def _by_record(
-    state: OptimizerState, names: Mapping[str, str] | None, known: _Orders, shapes: Shapes
-) -> Binding | None:
-    """The binding to recorded names, where they still fit."""
-    if not names or len(names) != len(state.entries):
-        return None
-    by_key = {entry.key: names.get(str(entry.key), "") for entry in state.entries}
-    source = f"the record {record.KEY}"
-    found = bind_named(state, by_key, known.apart, shapes=shapes, how="record", source=source)
-    if found.defects and known.joined:
-        found = bind_named(state, by_key, known.joined[:1], shapes=shapes, how="record", source=source)
-    return found if found.is_unique else None
-
-
 # Orders
 
 
-class _Orders(NamedTuple):
-    """What is known of the parameters of the models in a checkpoint."""
+class _KnownOrders(NamedTuple):
+    """What is known of the parameters of the models that an optimizer may belong to."""
 
+    model: Checkpoint
     apart: list[Order]
     """Of each section that may be a model."""
     joined: list[Order]
     """Of all such sections together: the modules of one model may be saved apart, and have one optimizer."""
+    trainer: bool
+    """Whether the groups are those of the Trainer of transformers, if they can be."""
 
+    @classmethod
+    def of(cls, model: Checkpoint, said: ClassParameters | None, folder: str, is_known: bool = True) -> _KnownOrders:
+        """The orders of a model, of whose class `said` is known; none of one that is not known."""
+        sections = orders.sections_of_models(model) if is_known else ()
+        apart = []
+        for section in sections:
+            order = orders.of_checkpoint(model, section, _source(model, section))
+            if said is not None:
+                apart.append(orders.of_class(said, order))
+            apart.append(order)
+        names = [section for section in sections if section is not None]
+        joined = []
+        if 1 < len(names) <= _MOST_SECTIONS:
+            sources = [_source(model, section) for section in names]
+            source = sources[0] if all(sources) else ""
+            joined = [orders.of_sections(model, some, source) for some in permutations(names)]
+        trainer = any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES)
+        return cls(model, sorted(apart, key=lambda order: bool(order.missing)), joined, trainer)
 
-def _model(path: str, checkpoint: Checkpoint) -> tuple[str, Checkpoint] | None:
-    """The model that an optimizer belongs to, with its path: the checkpoint, or that of its folder."""
-    if is_folder(path) or orders.sections_of_models(checkpoint):
-        return path, checkpoint
-    folder = os.path.dirname(os.path.abspath(path))
-    try:
-        return folder, formats.describe(folder).checkpoint
-    except ParamtoolError:  # there is no model, or there are several
-        return None
+    def binding(
+        self, file: Checkpoint, state: OptimizerState, recorded: Mapping[str, Mapping[str, str]] = _NO_NAMES
+    ) -> Binding:
+        """The binding of an optimizer in a file: to recorded names, where they still fit, else as its entries show."""
+        if state.refused and not state.entries:
+            return Binding(state, {}, "order", state.refused, False)
+        own = {one.at: one.names for one in record.decode(file.path, file.metadata)}
+        names = recorded.get(state.at) or own.get(state.at)
+        if names and len(names) == len(state.entries):
+            by_key = {entry.key: names.get(str(entry.key), "") for entry in state.entries}
+            found = self.named(file, state, by_key, how="record", source=f"the record {record.KEY}")
+            if found.is_unique:
+                return found
+        return self._fitting(
+            file, state, lambda known, shapes: bind(state, known, shapes, self.trainer and known is not self.joined)
+        )
 
+    def named(
+        self, file: Checkpoint, state: OptimizerState, names: Mapping[int | str, str], *, how: How, source: str
+    ) -> Binding:
+        """The binding to names that somebody gives."""
+        return self._fitting(
+            file, state, lambda known, shapes: bind_named(state, names, known, shapes=shapes, how=how, source=source)
+        )
 
-def _orders(path: str, checkpoint: Checkpoint) -> _Orders:
-    return _orders_with(checkpoint, class_parameters(hf_config.beside(os.path.abspath(path))))
-
-
-def _orders_with(checkpoint: Checkpoint, said: ClassParameters | None) -> _Orders:
-    sections = orders.sections_of_models(checkpoint)
-    found = []
-    for section in sections:
-        order = orders.of_checkpoint(checkpoint, section, _source(checkpoint, section))
-        if said is not None:
-            found.append(orders.of_class(said, order))
-        found.append(order)
-    names = [section for section in sections if section is not None]
-    joined = []
-    if 1 < len(names) <= _MOST_SECTIONS:
-        sources = [_source(checkpoint, section) for section in names]
-        source = sources[0] if all(sources) else ""
-        joined = [orders.of_sections(checkpoint, some, source) for some in permutations(names)]
-    return _Orders(sorted(found, key=lambda order: bool(order.missing)), joined)
-
-
-def _of_libraries(model: Checkpoint, states: Sequence[tuple[str, Checkpoint, OptimizerState]]) -> Iterator[Order]:
-    """The orders in which other libraries than torch have the variables of a model."""
-    for _, checkpoint, state in states:
-        order = None
+    def _fitting(
+        self, file: Checkpoint, state: OptimizerState, bound: Callable[[list[Order], Shapes], Binding]
+    ) -> Binding:
+        """The binding to one model; to several together, where the optimizer fits none of them alone."""
+        shapes, order = shapes_of(file), None
+        # The order in which other libraries than torch have the variables of a model
         if state.form == keras_optimizer.FORM:
-            order = keras_trained.order(checkpoint, state, shapes_of(checkpoint))
+            order = keras_trained.order(file, state, shapes)
         elif state.form == gluon.FORM:
-            order = gluon.order(model)
-        if order is not None:
-            yield order
+            order = gluon.order(self.model)
+        found = bound(self.apart if order is None else [order, *self.apart], shapes)
+        if not found.defects or not self.joined:
+            return found
+        together = bound(self.joined, shapes)
+        return found if together.defects else together
+
+
+def _known(path: str, checkpoint: Checkpoint) -> _KnownOrders:
+    """What is known of the model that an optimizer belongs to: the checkpoint, or that of its folder."""
+    folder = path if is_folder(path) else os.path.dirname(os.path.abspath(path))
+    model = checkpoint
+    if not is_folder(path) and not orders.sections_of_models(checkpoint):
+        path = folder
+        try:
+            model = formats.describe(folder).checkpoint
+        except ParamtoolError:  # there is no model, or there are several
+            return _KnownOrders.of(checkpoint, None, folder, False)
+    return _KnownOrders.of(model, class_parameters(hf_config.beside(os.path.abspath(path))), folder)
 
 
 def _source(checkpoint: Checkpoint, section: str | None) -> str:
@@ -299,9 +284,8 @@ def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int,
 
 
 def _by_given(
-    path: str, state: OptimizerState, names: Sequence[str], *, known: _Orders,
-    shapes: Shapes,
-) -> Binding:  # fmt: skip
+    path: str, file: Checkpoint, state: OptimizerState, names: Sequence[str], *, known: _KnownOrders
+) -> Binding:
     """The binding to the names of a list; UsageError where they do not fit."""
     at = state.at or "the optimizer"
     entries = plural(len(state.entries), "entry", "entries")
@@ -311,23 +295,11 @@ def _by_given(
             hint="one name a line for each entry, in the order of the groups: `inspect --optimizer` shows it",
         )
     by_key = {entry.key: name for entry, name in zip(state.entries, names, strict=True)}
-    found = _named(state, by_key, known, shapes=shapes, source=f"--optimizer-names {path}")
+    found = known.named(file, state, by_key, how="given", source=f"--optimizer-names {path}")
     if not found.is_unique:
         lines = [*found.defects] or [found.source]
         raise UsageError(listed(f"{path}: the names do not fit", lines))
     return found
-
-
-def _named(
-    state: OptimizerState, names: Mapping[int | str, str], known: _Orders, *, shapes: Shapes,
-    source: str,
-) -> Binding:  # fmt: skip
-    """The binding to names of one model; to those of several together, where they fit none alone."""
-    found = bind_named(state, names, known.apart, shapes=shapes, how="given", source=source)
-    if not found.defects or not known.joined:
-        return found
-    together = bind_named(state, names, known.joined[:1], shapes=shapes, how="given", source=source)
-    return found if together.defects else together
 
 
 # --- The optimizers of a checkpoint, whatever library wrote them ------------------------------------------------------

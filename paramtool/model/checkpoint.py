@@ -348,6 +348,11 @@ class Checkpoint(Displayed):
             yield f"{short(name)}  {what}"
 
 
+def prefix_of(checkpoint: Checkpoint, section: str | None) -> str:
+    """What the names of a section begin with; empty for no section, and for one that is not there."""
+    return next((one.prefix for one in checkpoint.sections if one.name == section), "") if section else ""
+
+
 def judged_files(checkpoint: Checkpoint) -> list[str]:
     """The files whose pickles `unknown` is about: to ONNX and TensorFlow, other files are only bytes."""
     only_first = checkpoint.format.startswith(("onnx", "tensorflow"))

@@ -240,6 +240,26 @@ def subtree(node: Node, path: str) -> Node:
     return EMPTY
 
 
+def under(node: Node | None, *keys: Key) -> Node | None:
+    """What is under some keys, one inside the other; None where a key is missing."""
+    for key in keys:
+        node = next((one for name, one in node.items if name == key), None) if isinstance(node, Mapping) else None
+    return node
+
+
+def part(node: Node | None, label: str) -> Node | None:
+    """A part of an object; None where it has none, and for anything else."""
+    return dict(node.parts).get(label) if isinstance(node, Opaque) else None
+
+
+def with_item(node: Mapping, key: Key, value: Node | None) -> Mapping:
+    """A mapping with another value under a key, at its place or at the end; without the key where it is None."""
+    pairs = [(k, value if k == key else v) for k, v in node.items]
+    if not any(k == key for k, _ in pairs):
+        pairs.append((key, value))
+    return replace(node, items=tuple((k, v) for k, v in pairs if v is not None))
+
+
 def map_children(node: Node, change: Callable[[Node], Node]) -> Node:
     """The same node with `change` applied to each child; keys of mappings stay."""
     match node:

@@ -114,3 +114,13 @@ def test_the_library_imports_nothing_before_it_is_used(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", "import paramtool, sys, json; print(json.dumps(sorted(sys.modules)))"],
                           capture_output=True, text=True, check=True, cwd=tmp_path)  # fmt: skip
     assert not (HEAVY | {"click", "paramtool.formats"}) & set(json.loads(done.stdout))
+
+
+def test_a_model_that_fits_imports_nothing_that_a_refusal_needs(tmp_path: Path) -> None:
+    """What a command would make of a file is asked where a model does not load it."""
+    script = (
+        "import sys, torch, paramtool.torch; model = torch.nn.Linear(2, 2); torch.save(model.state_dict(), 'm.pt')\n"
+        "paramtool.torch.load_model(model, 'm.pt'); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert not {"paramtool.commands.loads_after", "paramtool.passes.parts.fuse"} & {*done.stdout.split()}

@@ -24,6 +24,7 @@ from paramtool.model.objects import (
     children,
     grafted,
     map_tensors,
+    with_item,
 )
 
 MIN_NODES = 100_000
@@ -128,7 +129,7 @@ def with_numbers(tree: Mapping) -> Mapping:
     if not all(key in numbers for key, _ in state.items):
         return tree
     state = replace(state, items=tuple((numbers[str(key)], child) for key, child in state.items))
-    return replace(tree, items=tuple((key, state if key == "state" else child) for key, child in tree.items))
+    return with_item(tree, "state", state)
 
 
 def _params(groups: Sequence) -> Iterator[int]:

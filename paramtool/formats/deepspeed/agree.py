@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from paramtool.errors import FormatError, leading, plural, some
 from paramtool.formats.deepspeed.names import RankFiles
-from paramtool.formats.deepspeed.states import Findings, ModelStates, OptimizerStates, child, is_none, vector, whole
+from paramtool.formats.deepspeed.states import Findings, ModelStates, OptimizerStates, is_none, vector, whole
 from paramtool.grouping import grouped
-from paramtool.model.objects import Leaf, Node, tensor_names
+from paramtool.model.objects import Leaf, Node, tensor_names, under
 from paramtool.model.objects import Mapping as Tree
 from paramtool.model.view import Shape, Shapes, View
 
@@ -68,7 +68,7 @@ def check_models(
     """Findings where model states are of another save than others or than the optimizer's; yields notes."""
     first = models[0]
     for key in SAME:
-        held = [child(one.file.objects, key) for one in models]
+        held = [under(one.file.objects, key) for one in models]
         for other, model in zip(held, models, strict=True):
             if other != held[0]:
                 told = f"{key!r} is {_word(other)}; {_base(first)} has {_word(held[0])}"
@@ -85,13 +85,13 @@ def check_models(
 
 def _check_optimizers(first: ModelStates, ranks: Sequence_[OptimizerStates], findings: Findings) -> None:
     """Findings where optimizer states are of another save than the model's, or than the others."""
-    world = whole(child(first.file.objects, "dp_world_size"))
+    world = whole(under(first.file.objects, "dp_world_size"))
     if world not in (None, len(ranks)):
         files = f"the optimizer's files are of {plural(len(ranks), 'rank')}"
         findings.add(f"{_base(first)}: is of {plural(world or 0, 'rank')}; {files}")
-    mine = child(first.file.objects, "ds_version")
+    mine = under(first.file.objects, "ds_version")
     for one in ranks:
-        theirs = child(one.file.objects, "ds_version")
+        theirs = under(one.file.objects, "ds_version")
         if not is_none(theirs) and not is_none(mine) and theirs != mine:
             told = f"written by DeepSpeed {_word(theirs)}; {_base(first)} by {_word(mine)}"
             findings.add(f"{_base(one)}: {told}: they are of two saves")
@@ -235,7 +235,7 @@ def _is_mapped(group: int, found: Fragments, ranks: Sequence_[OptimizerStates]) 
 
 def _unmapped(ranks: Sequence_[OptimizerStates], findings: Findings) -> str:
     """The note where the mappings say another order, because ranks take turns; else a finding."""
-    settings = child(ranks[0].file.objects, "ds_config", "zero_optimization", ROUND_ROBIN)
+    settings = under(ranks[0].file.objects, "ds_config", "zero_optimization", ROUND_ROBIN)
     if settings != Leaf(True):
         findings.add("`param_slice_mappings` and `param_shapes` have different orders: they are of two saves")
     return (

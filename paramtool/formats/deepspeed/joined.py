@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as Sequence_
-from dataclasses import replace
 
 from paramtool.formats import object_tree
 from paramtool.formats.joined import FolderTensors
 from paramtool.formats.policy import merged
 from paramtool.model.checkpoint import Checkpoint, Unknown
-from paramtool.model.objects import (
-    Mapping,
-    Node,
-    remarked,
-    tensor_names,
-    walk,
-)
+from paramtool.model.objects import Node, remarked, tensor_names, walk
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import View
 
@@ -58,11 +51,3 @@ def checkpoint(
 def last_mark(node: Node) -> int:
     """The highest number of a shared object in a tree."""
     return max((getattr(one, "mark", 0) for one in walk(node)), default=0)
-
-
-def with_child(node: Mapping, key: str, value: Node | None) -> Mapping:
-    """A mapping with another value under a key, at its place or at the end; without the key where it is None."""
-    pairs = [(k, value if k == key else v) for k, v in node.items]
-    if not any(k == key for k, _ in pairs):
-        pairs.append((key, value))
-    return replace(node, items=tuple((k, v) for k, v in pairs if v is not None))

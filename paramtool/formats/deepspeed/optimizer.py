@@ -17,7 +17,7 @@ from dataclasses import replace
 from paramtool.errors import plural
 from paramtool.formats.deepspeed.agree import Fragments
 from paramtool.formats.deepspeed.joined import piece
-from paramtool.formats.deepspeed.states import OPTIMIZER, Findings, OptimizerStates, child, tensor, vector, wholes
+from paramtool.formats.deepspeed.states import OPTIMIZER, Findings, OptimizerStates, tensor, vector, wholes
 from paramtool.formats.joined import FolderTensors
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
@@ -32,6 +32,8 @@ from paramtool.model.objects import (
     map_tensors,
     rebased,
     tensor_names,
+    under,
+    with_item,
 )
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import Shape, Shapes, View
@@ -163,7 +165,7 @@ def named_groups(groups: Node | None, names: Sequence_[Sequence_[str]], findings
     if not isinstance(groups, Sequence):
         made = [Mapping("dict", (("params", _list(group)),)) for group in names]
         return Sequence("list", tuple(made))
-    numbers = [wholes(child(one, "params")) for one in groups.items]
+    numbers = [wholes(under(one, "params")) for one in groups.items]
     flat = [number for one in numbers if one is not None for number in one]
     if None in numbers or flat != list(range(len(names))):
         has = f"{plural(len(flat), 'flat group')} of {plural(len(groups.items), 'group')}"
@@ -173,7 +175,7 @@ def named_groups(groups: Node | None, names: Sequence_[Sequence_[str]], findings
     for one, indices in zip(groups.items, numbers, strict=True):
         assert isinstance(one, Mapping) and indices is not None
         params = _list([name for number in indices for name in names[number]])
-        found.append(replace(one, items=tuple((key, params if key == "params" else value) for key, value in one.items)))
+        found.append(with_item(one, "params", params))
     return replace(groups, items=tuple(found))
 
 

@@ -18,14 +18,13 @@ from collections.abc import Sequence as Sequence_
 from paramtool.errors import plural, some
 from paramtool.formats.deepspeed import names, optimizer
 from paramtool.formats.deepspeed.agree import check_groups, check_models, check_ranks, of_slices
-from paramtool.formats.deepspeed.joined import checkpoint, last_mark, piece, with_child
+from paramtool.formats.deepspeed.joined import checkpoint, last_mark, piece
 from paramtool.formats.deepspeed.names import RankFiles
 from paramtool.formats.deepspeed.optimizer import AT, MASTERS, FlatGroups
 from paramtool.formats.deepspeed.states import (
     Findings,
     ModelStates,
     OptimizerStates,
-    child,
     model_states,
     optimizer_states,
 )
@@ -33,7 +32,7 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.joined import FolderTensors
 from paramtool.formats.torch.shared_params import PARTITIONED, holder
 from paramtool.model.checkpoint import Checkpoint, Link, Unknown
-from paramtool.model.objects import Leaf, Mapping
+from paramtool.model.objects import Leaf, Mapping, under, with_item
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 
@@ -72,7 +71,7 @@ def read(path: str) -> Checkpoint:
     findings.refuse(AGAIN)
     top = models[0].file.objects
     assert isinstance(top, Mapping)
-    top = with_child(with_child(top, AT, made), FRAGMENTS, None)
+    top = with_item(with_item(top, AT, made), FRAGMENTS, None)
     sources: list[ModelStates | OptimizerStates] = [*models, *ranks]
     return checkpoint(
         joined, top, [source for one in sources for source in one.file.files], asked,
@@ -82,7 +81,7 @@ def read(path: str) -> Checkpoint:
 
 def producer(model: ModelStates, what: str) -> str:
     """The program that wrote a folder."""
-    version = child(model.file.objects, "ds_version")
+    version = under(model.file.objects, "ds_version")
     number = f" {version.value}" if isinstance(version, Leaf) and isinstance(version.value, str) else ""
     return f"DeepSpeed{number}, {what}"
 

@@ -22,7 +22,7 @@ from paramtool.errors import Defects, FormatError
 from paramtool.formats.torch import read as torch_read
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Unknown
-from paramtool.model.objects import Key, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, word
+from paramtool.model.objects import Key, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, part, under, word
 from paramtool.model.view import MAX_AXES, Shape, Shapes, View, Views
 
 OPTIMIZER = "optimizer_state_dict"
@@ -96,23 +96,23 @@ def model_states(path: str, findings: Findings, asked: list[Unknown]) -> ModelSt
     if file is None:
         return None
     top, name = file.objects, _base(file.path)
-    module = child(top, "module")
+    module = under(top, "module")
     if not isinstance(module, Mapping):
         findings.add(f"{name}: has no `module`; expected the tensors of a model")
         return None
-    shapes = [_shapes(one) for one in items(child(top, "param_shapes"))]
-    frozen = _shapes(child(top, "frozen_param_shapes"))
+    shapes = [_shapes(one) for one in items(under(top, "param_shapes"))]
+    frozen = _shapes(under(top, "frozen_param_shapes"))
     if None in shapes or frozen is None:
         findings.add(f"{name}: its `param_shapes` or `frozen_param_shapes` are not names with shapes")
         return None
-    shared = {key: value.value for key, value in pairs(child(top, "shared_params")) if isinstance(value, Leaf)}
+    shared = {key: value.value for key, value in pairs(under(top, "shared_params")) if isinstance(value, Leaf)}
     return ModelStates(
         file=file,
         module={key: found for key, value in pairs(module) if (found := tensor(value))},
         shapes=tuple(one for one in shapes if one is not None),
         frozen=frozen,
         fragments={
-            key: found for key, value in pairs(child(top, "frozen_param_fragments")) if (found := tensor(value))
+            key: found for key, value in pairs(under(top, "frozen_param_fragments")) if (found := tensor(value))
         },
         shared={key: value for key, value in shared.items() if isinstance(value, str)},
     )
@@ -137,13 +137,13 @@ def optimizer_states(path: str, findings: Findings, asked: list[Unknown]) -> Opt
     if file is None:
         return None
     name = _base(file.path)
-    top = child(file.objects, OPTIMIZER)
+    top = under(file.objects, OPTIMIZER)
     held = dict(pairs(top))
     key = next((key for key in BASES if key in held), "")
     base = held.get(key)
     masters = next((held[key] for key in MASTERS if key in held), None)
     counts = wholes(held.get("partition_count")) or _one(whole(held.get("partition_count")))
-    experts = [whole(child(one, "partition_count")) for one in items(held.get("ds_zero_partition_groups"))]
+    experts = [whole(under(one, "partition_count")) for one in items(held.get("ds_zero_partition_groups"))]
     stage = whole(held["zero_stage"]) if "zero_stage" in held else 1
     if base is None or masters is None or not counts or stage not in (1, 2, 3):
         findings.add(f"{name}: does not have the state of ZeRO, stage 1, 2 or 3, in `{OPTIMIZER}`")
@@ -156,7 +156,7 @@ def optimizer_states(path: str, findings: Findings, asked: list[Unknown]) -> Opt
         counts=(*counts, *(count for count in experts if count is not None)),
         masters=tuple(vector(views, item) for item in items(masters)),
         states=_states(base, len(items(masters))),
-        groups=child(base, "param_groups"),
+        groups=under(base, "param_groups"),
         aligned=tuple(wholes(one) or () for one in items(held.get("param_alignment_paddings"))),
         mappings=tuple(_addresses(one) for one in items(held.get("param_slice_mappings"))),
         rest=tuple((key, held[key]) for key in held if key not in LAYOUT),
@@ -172,7 +172,7 @@ def _states(base: Node, count: int) -> tuple[Map[str, Node], ...]:
 
     A list is that of an elastic checkpoint.
     """
-    state = child(base, "state")
+    state = under(base, "state")
     if isinstance(state, Mapping):
         by_number = {key: dict(pairs(value)) for key, value in state.items}
         known = tuple(by_number.pop(k, {}) for k in range(count))
@@ -190,8 +190,8 @@ def _addresses(node: Node) -> dict[str, tuple[int, int]]:
     """{parameter: (first element, number of elements)}, from `fragment_address`."""
     found = {}
     for key, value in pairs(node):
-        state = child(Mapping("dict", getattr(value, "parts", ())), "state")
-        start, numel = whole(child(state, "start")), whole(child(state, "numel"))
+        state = part(value, "state")
+        start, numel = whole(under(state, "start")), whole(under(state, "numel"))
         if start is not None and numel is not None:
             found[key] = start, numel
     return found
@@ -222,15 +222,6 @@ class Findings:
             raise Defects(self.folder, self.lines, hint)
 
 
-def child(node: Node | None, *keys: Key) -> Node | None:
-    """What is under some keys, one inside the other; None where a key is missing."""
-    for key in keys:
-        if not isinstance(node, Mapping):
-            return None
-        node = next((value for name, value in node.items if name == key), None)
-    return node
-
-
 def items(node: Node | None) -> tuple[Node, ...]:
     """The items of a list or tuple; of anything else none."""
     return node.items if isinstance(node, Sequence) else ()
@@ -250,7 +241,7 @@ def is_none(node: Node | None) -> bool:
 def whole(node: Node | None) -> int | None:
     """A whole number, also of an enum; None for anything else."""
     if isinstance(node, Opaque):
-        found = items(child(Mapping("dict", node.parts), "args"))
+        found = items(part(node, "args"))
         node = found[0] if len(found) == 1 else None
     value = node.value if isinstance(node, Leaf) else None
     return value if type(value) is int and 0 <= value < MAX_NUMEL else None
@@ -267,5 +258,5 @@ def wholes(node: Node | None) -> tuple[int, ...] | None:
 def tensor(node: Node | None) -> str:
     """The name of a tensor, also of one with attributes; empty for anything else."""
     if isinstance(node, Opaque):
-        node = child(Mapping("dict", node.parts), "data")
+        node = part(node, "data")
     return node.name if isinstance(node, TensorRef) else ""

@@ -21,7 +21,7 @@ from math import prod
 from paramtool.errors import plural, some
 from paramtool.formats.deepspeed import names, optimizer
 from paramtool.formats.deepspeed.agree import check_models
-from paramtool.formats.deepspeed.joined import checkpoint, last_mark, with_child
+from paramtool.formats.deepspeed.joined import checkpoint, last_mark
 from paramtool.formats.deepspeed.optimizer import AT, GROUPS, MASTERS
 from paramtool.formats.deepspeed.read import FRAGMENTS, joined_module, lacks, producer, stored
 from paramtool.formats.deepspeed.states import (
@@ -29,7 +29,6 @@ from paramtool.formats.deepspeed.states import (
     OPTIMIZER,
     Findings,
     ModelStates,
-    child,
     model_states,
     pairs,
     read_file,
@@ -39,7 +38,7 @@ from paramtool.formats.deepspeed.states import (
 from paramtool.formats.files import is_folder, open_source
 from paramtool.formats.joined import FolderTensors
 from paramtool.model.checkpoint import Checkpoint, Unknown
-from paramtool.model.objects import Leaf, Node, TensorRef
+from paramtool.model.objects import Leaf, Node, TensorRef, under, with_item
 from paramtool.model.objects import Mapping as Tree
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import Shape, View, contiguous
@@ -90,7 +89,7 @@ class _UniversalFolder:
         self.findings.refuse(CONVERT)
         top = first.file.objects
         assert isinstance(top, Tree)
-        top = with_child(with_child(top, AT, made), FRAGMENTS, None)
+        top = with_item(with_item(top, AT, made), FRAGMENTS, None)
         files = [file for one in models for file in one.file.files]
         said = producer(first, f"universal, of ZeRO stage {'3' if sliced else '1 or 2'}")
         return checkpoint(self.joined, top, [*files, *self.sources], self.asked, notes=notes, producer=said)
@@ -112,7 +111,7 @@ class _UniversalFolder:
         for name in [self.files.model] if self.files.model else [self.files.sliced[rank] for rank in ranks]:
             states = model_states(self.files.path(name), self.findings, self.asked)
             found += [states] if states else []
-        world = whole(child(found[0].file.objects, "dp_world_size")) if found and ranks else None
+        world = whole(under(found[0].file.objects, "dp_world_size")) if found and ranks else None
         if world not in (None, len(ranks)):
             self.findings.add(f"has model states of {plural(len(ranks), 'rank')}; expected {world}, by `dp_world_size`")
         return found
@@ -162,7 +161,7 @@ class _UniversalFolder:
 
     def _added(self, at: str, slot: str, shape: Shape, file: Checkpoint) -> Node:
         """Add the tensor of a file in the shape of its parameter; a number, as of `step`, stays one."""
-        found = child(file.objects, "param") or file.objects
+        found = under(file.objects, "param") or file.objects
         view = file.views().get(tensor(found))
         if view is None and isinstance(found, Leaf):
             return found
@@ -204,7 +203,7 @@ class _UniversalFolder:
                    sliced: bool) -> Tree:  # fmt: skip
         """The optimizer's mapping."""
         first = last_mark(model.file.objects)
-        found = child(common.objects, GROUPS)
+        found = under(common.objects, GROUPS)
         groups = optimizer.named_groups(found, [list(one) for one in model.shapes], self.findings)
         own = [(key, value) for key, value in pairs(common.objects) if key not in (*LAYOUT, GROUPS)]
         rest = optimizer.taken([(GROUPS, groups), *own], common, self.joined, first, at="")
@@ -213,7 +212,7 @@ class _UniversalFolder:
 
 def _steps(common: Checkpoint, group: int) -> Iterator[tuple[str, Node]]:
     """What the optimizer keeps for a whole group, as far as it is one number: of stage 3."""
-    state = child(common.objects, OPTIMIZER, "state", group)
+    state = under(common.objects, OPTIMIZER, "state", group)
     views = common.views()
     for slot, node in pairs(state):
         view = views.get(tensor(node))

@@ -117,5 +117,5 @@ def _added(checkpoint: Checkpoint, parts: Mapping[objects.Key, Node], found: Map
     tree = replace(module, items=(*module.items, *more))
     top = checkpoint.objects
     assert isinstance(top, objects.Mapping)
-    whole = replace(top, items=tuple((key, tree if key == MODULE else child) for key, child in top.items))
+    whole = objects.with_item(top, MODULE, tree)
     return replace(checkpoint, entries=entries, objects=whole, sections=object_tree.sections(whole))

@@ -16,7 +16,7 @@ from collections.abc import Mapping as Map
 
 from paramtool.errors import some
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.objects import Leaf, Mapping, Node, Opaque, TensorRef, tensor_names
+from paramtool.model.objects import Leaf, Mapping, Node, Opaque, TensorRef, part, tensor_names
 from paramtool.model.objects import Sequence as Listed
 from paramtool.model.optimizer import Group, OptimizerState, Order, Parameter, Slot, SlotKind, StateEntry
 from paramtool.model.view import Shapes, View
@@ -83,7 +83,7 @@ def _parts(tree: Node) -> tuple[Node, Node | None]:
 
 
 def _settings(optimizer: Node | None) -> dict[str, Node]:
-    state = dict(optimizer.parts).get("state") if isinstance(optimizer, Opaque) else None
+    state = part(optimizer, "state")
     return {str(key): child for key, child in state.items} if isinstance(state, Mapping) else {}
 
 

@@ -16,7 +16,7 @@ from paramtool.errors import LayoutError, PlanError, some
 from paramtool.grouping import grouped
 from paramtool.model import objects
 from paramtool.model.alias import Alias
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.nested import SEPARATOR
 from paramtool.model.objects import EMPTY, Key, Leaf, Node, TensorRef, word
 from paramtool.model.optimizer import (
@@ -148,8 +148,7 @@ class Moving:
         self.rank = {name: k for k, name in enumerate(names)}
         self.ranks = ranks
         self.objects = checkpoint.objects
-        prefix = next((one.prefix for one in parameters.sections if one.name == self.state.section), "")
-        self.prefix = prefix if self.state.section else ""
+        self.prefix = prefix_of(parameters, self.state.section)
         self.names = {key: self.prefix + name for key, name in binding.names.items()}
         self.entries = {
             entry.key: replace(entry, slots=tuple(slot for slot in entry.slots if slot.kind != "global"))
@@ -448,8 +447,6 @@ class Moving:
         entries: dict[Key, Node] = {}
         listed: list[list[tuple[Key, str]]] = []
         names: dict[EntryKey, str] = {}
-        settings: dict[Key, Key] = {}
-        places: dict[EntryKey, list[Key]] = {}
         old = tree.node_at(self.objects, self.state.at)
         form, there = tree.FORMS[self.state.form], dict(tree.FORMS[self.state.form].entries(old))
         said = {key: name for one in self.state.groups for key, name in zip(one.keys, one.names, strict=False)}
@@ -463,8 +460,6 @@ class Moving:
                 else:
                     new = len(names) if renumbers else key
                 names[new] = name
-                settings[new] = key
-                places.setdefault(key, []).append(new)
                 listed[-1].append((new, self.relative(said[key], key, name) if key in said else ""))
                 if one is None and key in there and not (self.is_flat and made):
                     entries[new] = self.kept(key, new, there[key])
@@ -472,11 +467,10 @@ class Moving:
                     entries[new] = self.entry(new, one)
         if self.is_flat and made:
             entries[listed[0][0][0]] = self.vectors(there, groups, listed[0][0][0])
-        order = [*names] if renumbers else [new for key in self.entries for new in places[key]]
         self.emptied = frozenset(k for k, one in enumerate(self.state.groups) if one.keys and not listed[k])
         if self.emptied and self.state.masters:
             raise self.refusal(f"group {min(self.emptied)} would have no parameter any more, and has float32 copies")
-        return form.renumbered(old, tree.Renumbered(listed, entries, order, settings, self.emptied)), names
+        return form.renumbered(old, tree.Renumbered(listed, entries, self.emptied)), names
 
     def vectors(
         self, there: Mapping[Key, Node], groups: Sequence[Sequence[tuple[EntryKey, NewEntry | None]]], new: Key

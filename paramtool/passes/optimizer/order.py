@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.objects import Mapping as TreeMapping
 from paramtool.model.objects import subtree, tensor_names
 from paramtool.model.optimizer import Move, Order, Parameter
@@ -112,7 +112,7 @@ def of_checkpoint(checkpoint: Checkpoint, section: str | None, source: str = "")
     order comes from, where it is the order of a state dict; empty where the order of the file says nothing.  Names of
     one alias set with one view are one parameter, whose name is the first.
     """
-    prefix = next((one.prefix for one in checkpoint.sections if one.name == section), "")
+    prefix = prefix_of(checkpoint, section)
     found = _Listed(checkpoint)
     found.add(prefix, len(prefix), () if section else tuple(one.prefix for one in checkpoint.sections))
     return found.order(source, section or "")
@@ -122,7 +122,7 @@ def of_sections(checkpoint: Checkpoint, sections: Sequence[str], source: str = "
     """The same of several sections, one after the other, whose names keep their prefixes."""
     found = _Listed(checkpoint)
     for name in sections:
-        found.add(next(one.prefix for one in checkpoint.sections if one.name == name), 0, ())
+        found.add(prefix_of(checkpoint, name), 0, ())
     return found.order(source, "")
 
 

@@ -16,12 +16,24 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paramtool.errors import Defects, plural
-from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint, pending
-from paramtool.model.objects import Key, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, children, tensor_names, word
+from paramtool.model.objects import (
+    Key,
+    Leaf,
+    Mapping,
+    Node,
+    Opaque,
+    Sequence,
+    TensorRef,
+    children,
+    tensor_names,
+    under,
+    with_item,
+    word,
+)
 from paramtool.model.optimizer import Group, OptimizerState, Slot, StateEntry
 from paramtool.model.view import Shape, View, Views
-from paramtool.passes.optimizer import slots
+from paramtool.passes.optimizer import slots, tree
 
 _TORCH = ("state", "param_groups")
 _FLAT = ("state.", "param_groups.")
@@ -55,9 +67,8 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
     for one in nodes:
         lines: list[str] = []
         if one.is_flat:
-            found.append(_flattened(one, views, lines))
-        else:
-            found.append(_of_torch(one, views, checkpoint.format, lines))
+            one = one._replace(node=tree.unflattened(one.node, lines))
+        found.append(_of_torch(one, views, checkpoint.format, lines))
         defects += (f"{one.at or 'the optimizer'}: {line}" for line in lines)
     if defects:
         raise Defects(checkpoint.path, defects, hint="the optimizer's state is damaged, or was edited")
@@ -87,7 +98,7 @@ def _found(objects: Node) -> Iterator[_OptimizerNode]:
         at, node, around = todo.pop()
         if isinstance(node, Mapping):
             keys = {key for key, _ in node.items if isinstance(key, str)}
-            if keys.issuperset(_TORCH) and isinstance(_under(node, _TORCH[0]), Mapping):
+            if keys.issuperset(_TORCH) and isinstance(under(node, _TORCH[0]), Mapping):
                 yield _OptimizerNode(at, node, around, False)
                 continue
             if len(keys) == len(node.items) and (
@@ -104,17 +115,13 @@ def _found(objects: Node) -> Iterator[_OptimizerNode]:
             todo += [(at, child, node) for child in reversed(children(node))]
 
 
-def _under(node: Node, key: str) -> Node | None:
-    return next((child for name, child in node.items if name == key), None) if isinstance(node, Mapping) else None
-
-
 def _of_torch(found: _OptimizerNode, views: Views, file_format: str, defects: list[str]) -> OptimizerState:
     """An optimizer with `state` and `param_groups`; what contradicts itself is added to `defects`."""
     numbered = _numbered(found.node, views)
     is_object = numbered != found.node or isinstance(found.around, Opaque)
     groups = tuple(_groups(numbered, defects))
     state: dict[int | str, Node] = {}
-    node = _under(numbered, _TORCH[0])
+    node = under(numbered, _TORCH[0])
     assert isinstance(node, Mapping)
     for key, child in node.items:
         state[key if isinstance(key, (int, str)) else word(key)] = child
@@ -141,7 +148,7 @@ def _of_torch(found: _OptimizerNode, views: Views, file_format: str, defects: li
     entries = tuple(
         StateEntry(key, group, tuple(_slots(state.get(key), views, algorithm))) for key, group in where.items()
     )
-    form = "dcp" if file_format == "dcp" or by_name else "torch"
+    form = "dcp-flat" if found.is_flat else "dcp" if file_format == "dcp" or by_name else "torch"
     if file_format.startswith(("deepspeed", "universal")):
         form = "deepspeed"
     masters = _masters(found, groups)
@@ -164,13 +171,13 @@ def _numbered(node: Mapping, views: Views) -> Mapping:
         return item if view is None else Leaf(numbers.setdefault(view, len(numbers)))
 
     def group(one: Node) -> Node:
-        params = _under(one, "params")
+        params = under(one, "params")
         if not isinstance(one, Mapping) or not isinstance(params, Sequence):
             return one
         changed = replace(params, items=tuple(map(number, params.items)))
-        return replace(one, items=tuple((key, changed if key == "params" else child) for key, child in one.items))
+        return with_item(one, "params", changed)
 
-    listed, state = _under(node, _TORCH[1]), _under(node, _TORCH[0])
+    listed, state = under(node, _TORCH[1]), under(node, _TORCH[0])
     if not isinstance(listed, Sequence) or not isinstance(state, Mapping):
         return node
     listed = replace(listed, items=tuple(map(group, listed.items)))
@@ -179,17 +186,16 @@ def _numbered(node: Mapping, views: Views) -> Mapping:
         view = view_of(key)
         items.append((key if view is None else numbers.get(view, key), child))
     state = replace(state, items=tuple(items))
-    changes: dict[str, Node] = {_TORCH[0]: state, _TORCH[1]: listed}
-    return replace(node, items=tuple((key, changes.get(str(key), child)) for key, child in node.items))
+    return with_item(with_item(node, _TORCH[0], state), _TORCH[1], listed)
 
 
 def _groups(node: Mapping, defects: list[str]) -> Iterator[Group]:
-    listed = _under(node, _TORCH[1])
+    listed = under(node, _TORCH[1])
     if not isinstance(listed, Sequence):
         defects.append("`param_groups` is not a list")
         return
     for k, one in enumerate(listed.items):
-        params = _under(one, "params")
+        params = under(one, "params")
         if not isinstance(one, Mapping) or not isinstance(params, Sequence):
             defects.append(f"group {k} has no list `params`")
             continue
@@ -197,7 +203,7 @@ def _groups(node: Mapping, defects: list[str]) -> Iterator[Group]:
         if len(keys) != len(params.items) or not all(type(key) in (int, str) for key in keys):
             defects.append(f"`params` of group {k} are not all numbers or names")
             continue
-        named = _under(one, "param_names")
+        named = under(one, "param_names")
         listed_names = named.items if isinstance(named, Sequence) else ()
         names = tuple(item.value for item in listed_names if isinstance(item, Leaf) and isinstance(item.value, str))
         names = names if len(names) == len(listed_names) else ()
@@ -241,7 +247,7 @@ def _pairs(entry: Mapping) -> Iterator[tuple[str, Node]]:
 
 def _masters(found: _OptimizerNode, groups: tuple[Group, ...]) -> Map[int | str, str]:
     """The float32 copies of the parameters, where they are bound to entries."""
-    copies = _under(found.node, _MASTERS)
+    copies = under(found.node, _MASTERS)
     if isinstance(copies, Mapping):
         keys = {key for group in groups for key in group.keys}
         return {
@@ -250,7 +256,7 @@ def _masters(found: _OptimizerNode, groups: tuple[Group, ...]) -> Map[int | str,
             if isinstance(key, (int, str)) and key in keys and isinstance(child, TensorRef)
         }
     for name in _MASTER_LISTS:
-        lists = _under(found.around, name) if found.around else None
+        lists = under(found.around, name)
         if not isinstance(lists, Sequence) or len(lists.items) != len(groups):
             continue
         listed = (items.items if isinstance(items, Sequence) else () for items in lists.items)
@@ -259,24 +265,3 @@ def _masters(found: _OptimizerNode, groups: tuple[Group, ...]) -> Map[int | str,
             pairs = zip(groups, tensors, strict=True)
             return {key: name for group, names in pairs for key, name in zip(group.keys, names, strict=True)}
     return {}
-
-
-def _flattened(found: _OptimizerNode, views: Views, defects: list[str]) -> OptimizerState:
-    """A flattened optimizer: a name, a dot, and the slot or the setting; those with the same settings are a group."""
-    state: dict[str, list[tuple[str, Node]]] = {}
-    settings: dict[str, list[tuple[str, Node]]] = {}
-    for key, child in found.node.items:
-        kind, _, path = str(key).partition(".")
-        name, _, last = path.rpartition(".")
-        (state if kind == "state" else settings).setdefault(name, []).append((last, child))
-    if lost := [name for name in state if name not in settings]:
-        defects.append(f"`state` has {plural(len(lost), 'name')} without settings: {', '.join(lost[:10])}")
-    alike = grouped((tuple(sorted(pairs, key=lambda pair: pair[0])), name) for name, pairs in settings.items())
-    groups = tuple(Group(tuple(names), Mapping("dict", tuple(settings[names[0]]))) for names in alike.values())
-    algorithm, refused = _algorithm([key for pairs in state.values() for key, _ in pairs], groups)
-    entries = tuple(
-        StateEntry(name, k, tuple(_slots(Mapping("dict", tuple(state.get(name, ()))), views, algorithm)))
-        for k, group in enumerate(groups)
-        for name in map(str, group.keys)
-    )
-    return OptimizerState(found.at, "dcp-flat", algorithm, entries, groups, refused=refused)

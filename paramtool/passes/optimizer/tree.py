@@ -6,10 +6,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Mapping as Map
 from collections.abc import Sequence as Sequence_
 from dataclasses import replace
-from types import MappingProxyType
 from typing import NamedTuple
 
-from paramtool.model.objects import EMPTY, Key, Leaf, Mapping, Node, Sequence, map_children, map_tensors, walk, word
+from paramtool.errors import plural
+from paramtool.grouping import grouped
+from paramtool.model.objects import (
+    EMPTY,
+    Key,
+    Leaf,
+    Mapping,
+    Node,
+    Sequence,
+    map_children,
+    map_tensors,
+    under,
+    walk,
+    with_item,
+    word,
+)
 
 ORDERED = "collections.OrderedDict"
 PARAMS, PARAM_NAMES = "params", "param_names"
@@ -84,12 +98,13 @@ class Renumbered(NamedTuple):
     """For each group its new keys, each with its new one of `param_names`, in order."""
     entries: Map[Key, Node]
     """{new key: what is kept for it}"""
-    order: Sequence_[Key]
-    """All new keys in the order of `state`."""
-    settings: Map[Key, Key] = MappingProxyType({})
-    """{new key: the old key whose settings it has}, where settings are kept for each parameter"""
     emptied: frozenset[int] = frozenset()
     """Groups that have no parameter any more."""
+
+    @property
+    def keys(self) -> list[Key]:
+        """All new keys, in order."""
+        return [key for group in self.groups for key, _ in group]
 
 
 class StateForm(NamedTuple):
@@ -119,32 +134,29 @@ def node_at(node: Node, at: str) -> Node:
 def renumbered(node: Node, new: Renumbered) -> Node:
     """A mapping of torch's optimizer with other entries."""
     assert isinstance(node, Mapping)
-    items = dict(node.items)
-    state, groups = items["state"], items["param_groups"]
+    state, groups = under(node, "state"), under(node, "param_groups")
     assert isinstance(state, Mapping) and isinstance(groups, Sequence)
-    kept = tuple((key, new.entries[key]) for key in new.order if key in new.entries)
+    kept = tuple((key, new.entries[key]) for key in new.keys if key in new.entries)
     made = map(_group, groups.items, new.groups)
     left = tuple(one for k, one in enumerate(made) if k not in new.emptied)
-    items |= {"state": replace(state, items=kept), "param_groups": replace(groups, items=left)}
-    return replace(node, items=tuple(items.items()))
+    node = with_item(node, "state", replace(state, items=kept))
+    return with_item(node, "param_groups", replace(groups, items=left))
 
 
 def _group(node: Node, new: Sequence_[tuple[Key, str]]) -> Node:
     """A group of torch's optimizer with other `params`, and other `param_names` where it has them."""
     assert isinstance(node, Mapping)
-    items = dict(node.items)
-    params, named = items[PARAMS], items.get(PARAM_NAMES)
+    params, named = under(node, PARAMS), under(node, PARAM_NAMES)
     assert isinstance(params, Sequence)
-    items[PARAMS] = replace(params, items=tuple(Leaf(key) for key, _ in new), mark=0)  # type: ignore[arg-type]
+    node = with_item(node, PARAMS, replace(params, items=tuple(Leaf(key) for key, _ in new), mark=0))  # type: ignore[arg-type]
     if isinstance(named, Sequence) and named.items:
-        items[PARAM_NAMES] = replace(named, items=tuple(Leaf(name) for _, name in new), mark=0)
-    return replace(node, items=tuple(items.items()))
+        node = with_item(node, PARAM_NAMES, replace(named, items=tuple(Leaf(name) for _, name in new), mark=0))
+    return node
 
 
 def entries_of(node: Node) -> Iterator[tuple[Key, Node]]:
     """The entries of an optimizer's `state`."""
-    assert isinstance(node, Mapping)
-    state = dict(node.items)["state"]
+    state = under(node, "state")
     assert isinstance(state, Mapping)
     yield from state.items
 
@@ -152,36 +164,43 @@ def entries_of(node: Node) -> Iterator[tuple[Key, Node]]:
 # DCP, flattened: {"state.a.weight.exp_avg": ..., "param_groups.a.weight.lr": ...}
 
 
-_STATE, _SETTINGS = "state.", "param_groups."
+def unflattened(node: Node, defects: list[str]) -> Mapping:
+    """The same as a mapping of torch's optimizer: names with the same settings are a group.
 
-
-def _flat_items(node: Node, kind: str) -> dict[str, list[tuple[str, Node]]]:
-    """{name of a parameter: [(slot or setting, value)]}"""
+    State without settings is left out, and added to `defects`.
+    """
     assert isinstance(node, Mapping)
-    found: dict[str, list[tuple[str, Node]]] = {}
+    state: dict[str, list[tuple[Key, Node]]] = {}
+    settings: dict[str, list[tuple[str, Node]]] = {}
     for key, child in node.items:
-        if isinstance(key, str) and key.startswith(kind):
-            name, _, last = key.removeprefix(kind).rpartition(".")
-            found.setdefault(name, []).append((last, child))
-    return found
-
-
-def _flat_entries(node: Node) -> Iterator[tuple[Key, Node]]:
-    for name, items in _flat_items(node, _STATE).items():
-        yield name, Mapping("dict", tuple(items))
+        kind, _, path = str(key).partition(".")
+        name, _, last = path.rpartition(".")
+        (state if kind == "state" else settings).setdefault(name, []).append((last, child))  # type: ignore[arg-type]
+    if lost := [name for name in state if name not in settings]:
+        defects.append(f"`state` has {plural(len(lost), 'name')} without settings: {', '.join(lost[:10])}")
+    alike = grouped((tuple(sorted(pairs, key=lambda pair: pair[0])), name) for name, pairs in settings.items())
+    groups = (
+        with_item(Mapping("dict", tuple(settings[names[0]])), PARAMS, Sequence("list", tuple(map(Leaf, names))))
+        for names in alike.values()
+    )
+    entries = tuple((name, Mapping("dict", tuple(pairs))) for name, pairs in state.items() if name in settings)
+    return Mapping("dict", (("state", Mapping("dict", entries)), ("param_groups", Sequence("list", tuple(groups)))))
 
 
 def _flat_renumbered(node: Node, new: Renumbered) -> Node:
     """The same mapping, with the state of all parameters and then their settings, as torch writes them."""
-    assert isinstance(node, Mapping)
-    settings = _flat_items(node, _SETTINGS)
+    made = renumbered(unflattened(node, []), new)
     items: list[tuple[Key, Node]] = []
-    for key in new.order:
-        entry = new.entries.get(key)
-        if isinstance(entry, Mapping):
-            items += ((f"{_STATE}{word(key)}.{word(slot)}", child) for slot, child in entry.items)
-    for key in new.order:
-        items += ((f"{_SETTINGS}{word(key)}.{last}", child) for last, child in settings[str(new.settings[key])])
+    for key, entry in entries_of(made):
+        assert isinstance(entry, Mapping)
+        items += ((f"state.{word(key)}.{word(slot)}", child) for slot, child in entry.items)
+    groups = under(made, "param_groups")
+    assert isinstance(groups, Sequence)
+    for group, keys in zip(groups.items, filter(None, new.groups), strict=True):
+        assert isinstance(group, Mapping)
+        settings = [(last, child) for last, child in group.items if last != PARAMS]
+        items += ((f"param_groups.{word(key)}.{word(last)}", child) for key, _ in keys for last, child in settings)
+    assert isinstance(node, Mapping)
     return replace(node, items=tuple(items))
 
 
@@ -195,16 +214,16 @@ def _list_entries(node: Node) -> Iterator[tuple[Key, Node]]:
 
 def _list_renumbered(node: Node, new: Renumbered) -> Node:
     if isinstance(node, Mapping):
-        return replace(node, items=tuple((key, new.entries[key]) for key in new.order), mark=0)
+        return replace(node, items=tuple((key, new.entries[key]) for key in new.keys), mark=0)
     assert isinstance(node, Sequence)
-    return replace(node, items=tuple(new.entries[key] for key in new.order), mark=0)
+    return replace(node, items=tuple(new.entries[key] for key in new.keys), mark=0)
 
 
 FORMS = {
     "torch": StateForm(entries_of, renumbered),
     "dcp": StateForm(entries_of, renumbered),
     "deepspeed": StateForm(entries_of, renumbered),
-    "dcp-flat": StateForm(_flat_entries, _flat_renumbered),
+    "dcp-flat": StateForm(lambda node: entries_of(unflattened(node, [])), _flat_renumbered),
     "list": StateForm(_list_entries, _list_renumbered),
 }
 
