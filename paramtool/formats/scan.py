@@ -30,6 +30,7 @@ from paramtool.formats import policy, sniff
 from paramtool.formats.files import Contents, inflated, open_source
 from paramtool.formats.mxnet import states as mxnet
 from paramtool.formats.once import once
+from paramtool.formats.pickle.names import AT_RUN_TIME, RESULT
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, attempt
 from paramtool.formats.pickle.values import Instance, Use
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN
@@ -52,7 +53,7 @@ MAX_PADDING_NBYTES = 64 << 10
 """The most zeros before what stands between tensors: those of an alignment."""
 MAX_DEPTH = 6
 """The deepest nesting of archives in archives and pickles in pickles."""
-NAME = re.compile(r"[\w.<>]{1,400}")
+NAME = re.compile(r"[\w.<>]+")
 
 
 @dataclass
@@ -278,6 +279,8 @@ PROTOCOLS = {bytes([number]) for number in range(2, 6)}
 
 def _counts(use: Use, ran: int, sound: bool) -> bool:
     is_more = ran > len(f"c{use.path}\n")  # two lines of a text could be a name, and nothing more
+    if use.path == AT_RUN_TIME or (sound and use.path == RESULT):
+        return True
     dangerous = (use.called or is_more) and policy.is_dangerous(use.path)
     return bool(NAME.fullmatch(use.path.removesuffix("()"))) and (sound or dangerous)
 
@@ -293,10 +296,10 @@ def _held(inner: list[Unknown], depth: int, work: ScanBudget) -> Mapping[str, Ca
     A storage that `pickle.dump` writes is `torch.storage._load_from_bytes(b)`, which loads `b` (torch/storage.py).
     """
 
-    def within(raw: object) -> Instance:
-        if not isinstance(raw, bytes):
-            raise ValueError("not bytes")
-        inner.extend(_scanned(raw, depth - 1, work).unknown if depth > 1 else (Unknown(LOAD, True, "(...)"),))
+    def within(*args: object, **kwargs: object) -> Instance:
+        raw = _bytes(args[0]) if len(args) == 1 and not kwargs else None
+        unread = (Unknown(LOAD, True, "(...)"),)
+        inner.extend(unread if raw is None or depth <= 1 else _scanned(raw, depth - 1, work).unknown)
         return Instance(LOAD, (), False)
 
     def tensor(*args: object, **kwargs: object) -> Instance:
@@ -304,6 +307,16 @@ def _held(inner: list[Unknown], depth: int, work: ScanBudget) -> Mapping[str, Ca
         return Instance(LOAD, args, False)
 
     return {**_HELD, **dict.fromkeys(MAKERS, tensor), LOAD: within}
+
+
+def _bytes(value: object) -> bytes | None:
+    """The bytes that a value is, or that `bytes` and `bytearray` make of it; None if it is something else."""
+    while type(value) is Instance and value.path in COPIES and len(value.args) == 1 and value.sequence is None:
+        value = value.args[0]
+    return value if isinstance(value, bytes) else None
+
+
+COPIES = ("builtins.bytes", "builtins.bytearray")
 
 
 def _hold(path: str) -> Callable[..., Instance]:

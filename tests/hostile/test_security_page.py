@@ -31,7 +31,7 @@ FILES = {
     "kept": "cli/test_inputs_kept.py", "workflow": "cli/test_workflow_commands.py",
     "reports": "cli/test_check_forms.py", "inflating": "commands/test_inflating.py",
     "locks": "lockfile/test_lock_text.py",
-    "passes": "laws/test_one_pass.py",
+    "passes": "laws/test_one_pass.py", "unread": "laws/test_pickles_are_followed.py",
 }  # fmt: skip
 PAGE = """
 [Checkpoints](glossary | [what the page is about]
@@ -150,6 +150,7 @@ A tensor that only a call | security:test_a_call_that_a_tensor_needs
 Names in `os` | doors:test_what_can_never_be_allowed doors:test_a_pattern_never_reaches_what_is_dangerous
 An allowed class is not | security:test_a_call_that_a_tensor_needs
 Before a file is refused | pickles:test_what_it_would_call_is_listed
+Where the machine cannot | unread:test_no_prelude_hides_a_call unread:test_bytes_that_torch_loads_are_followed
 If they call something | pickles:test_what_it_would_call_is_listed
 This covers plain pickles | pickles:test_any_pickle_that_calls_is_found_in_any_protocol
 NumPy arrays of objects | forms:test_arrays_of_objects_that_call

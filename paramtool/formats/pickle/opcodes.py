@@ -278,6 +278,12 @@ def _string(raw: bytes) -> str:
     return _old_text(unescape(raw))
 
 
+def _quoted(raw: bytes) -> str:
+    if len(raw) < 2 or raw[:1] not in (b"'", b'"') or raw[:1] != raw[-1:]:
+        raise ValueError(raw)
+    return _string(raw[1:-1])
+
+
 @_opcode(b"V")
 def _unicode_text(machine: Machine, at: int) -> int:
     stop = machine.line_end(at, machine.limits.max_nbytes)
@@ -290,6 +296,12 @@ def _unicode_text(machine: Machine, at: int) -> int:
 
 def _escaped(raw: bytes) -> str:
     return raw.decode("raw-unicode-escape")
+
+
+TEXTS: dict[int, Callable[[bytes], str]] = {
+    **dict.fromkeys(b"X\x8c\x8d", _text), **dict.fromkeys(b"TU", _old_text), ord("S"): _quoted, ord("V"): _escaped,
+}  # fmt: skip
+"""What the opcodes of texts make of their bytes."""
 
 
 @_opcode(b"\x8a")

@@ -69,14 +69,18 @@ def attempt(
     limits: PickleLimits = DEFAULT_LIMITS,
     known: Container[str] = (),
 ) -> tuple[tuple[Use, ...], int, int]:
-    """The uses in a pickle up to its end or its first error, the index after its STOP, and the bytes that were run.
+    """The uses in a pickle, the index after its STOP, and the bytes that were read.
 
-    The index is -1 after an error, -2 if a limit was reached.
+    Where the machine fails, opcodes are read on without their values (`names.py`).  The index is -1 where what follows
+    is no pickle, -2 if a limit was reached.  Each of the constructors takes any arguments, and none.
     """
     machine = Machine(data, start, "", constructors, persistent=persistent, limits=limits, known=known)
     machine.frames = False
     try:
         return (found := machine.run()).uses, found.stop, found.stop - start
     except ParamtoolError as error:
-        stop = -2 if isinstance(error, UnsafeError) else -1
-        return tuple(machine.uses.values()), stop, machine.position - start
+        from paramtool.formats.pickle.names import read_on
+
+        failed, ran = -2 if isinstance(error, UnsafeError) else -1, machine.position - start
+        stop, read = read_on(machine)
+        return tuple(machine.uses.values()), stop if stop > 0 else min(stop, failed), max(ran, read)

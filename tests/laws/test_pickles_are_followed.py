@@ -1,0 +1,189 @@
+"""What CPython's unpicklers run is found, whatever stands before it: a scan does not depend on our understanding it.
+
+The oracle is CPython's pickle, in C and in Python, which runs each pickle; what is called does no more than count.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import string
+import warnings
+from pathlib import Path
+from struct import pack
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paramtool.formats import scan
+from tests.examples import examples
+from tests.hostile import makers_torch
+from tests.hostile.command import quick
+from tests.hostile.makers_zip import Part, archive
+
+RAN: list[object] = []
+
+
+def ran(*args: object) -> None:
+    """What the pickles call."""
+    RAN.append(args)
+
+
+MODULE = __name__.encode()
+GADGETS = {
+    "GLOBAL": b"c" + MODULE + b"\nran\n)R",
+    "INST": b"(i" + MODULE + b"\nran\n",
+    "OBJ": b"(c" + MODULE + b"\nran\no",
+    "STACK_GLOBAL": b"\x8c" + bytes([len(MODULE)]) + MODULE + b"\x8c\x03ran\x93)R",
+    "of a memo": b"\x8c" + bytes([len(MODULE)]) + MODULE + b"q\x77\x8c\x03ranq\x7800h\x77h\x78\x93)R",
+    "escaped": b"V" + MODULE + b"\nS'\\162an'\n\x93)R",
+    "a long name": b"c" + MODULE + b"\nran" + b".__call__" * 2000 + b"\n)R",
+}
+TYPES = (b"cbuiltins\nobject\n", b"ccollections\nOrderedDict\n", b"ccollections\ndeque\n", b"cbuiltins\nset\n")
+
+
+def argument(one: pickletools.OpcodeInfo) -> st.SearchStrategy[bytes]:
+    """Bytes that can follow an opcode."""
+    if one.name in ("GLOBAL", "INST"):
+        return st.sampled_from([name[1:] for name in TYPES])
+    if one.arg is None:
+        return st.just(b"")
+    line = {
+        "I": st.sampled_from(["5", "0x1F", "0b11", "0o7", "00", "01", " 5 ", "1_0", "-1", "9" * 5000]),
+        "L": st.sampled_from(["5", "5L", "0x1FL", " 5L", "9" * 5000]),
+        "F": st.sampled_from(["1", "1_0.5", "nan", "-inf", "1e999", " 1 "]),
+        "S": st.sampled_from(["'a'", "''", "'\\q'", '"\\101"', "'\\x41'", "'a'b'", "'\xe9'"]),
+        "V": st.sampled_from(["a", "", "\\u0041", "\\ud800", "\xe9", "\\"]),
+        "P": st.text(string.ascii_letters, max_size=3),
+        "p": st.sampled_from(["0", "1", "07", "+2", " 3", "1_0", "5\0x"]),
+    }
+    if one.arg.n == pickletools.UP_TO_NEWLINE:
+        return line[{"g": "p"}.get(one.code, one.code)].map(lambda text: text.encode("latin-1") + b"\n")
+    if one.name == "PROTO":
+        return st.integers(0, 5).map(lambda n: bytes([n]))
+    if one.name == "FRAME":
+        return st.integers(0, 30).map(lambda n: pack("<Q", n))
+    if one.arg.n in (pickletools.TAKEN_FROM_ARGUMENT1, -3, -4, -5):
+        form = {pickletools.TAKEN_FROM_ARGUMENT1: "<B", -3: "<i", -4: "<I", -5: "<Q"}[one.arg.n]
+        return st.binary(max_size=9).map(lambda raw: pack(form, len(raw)) + raw)
+    if one.arg.n == 4 and "GET" in one.name + "GET" * ("PUT" in one.name):
+        return st.integers(0, 9).map(lambda n: pack("<I", n))
+    return st.one_of(st.integers(0, 3).map(lambda n: bytes([n])), st.binary(min_size=1, max_size=1)).map(
+        lambda first: (first + bytes(8))[: one.arg.n]  # type: ignore[union-attr]
+    )
+
+
+OPCODES = [one for one in pickletools.opcodes if one.name != "STOP"]
+PUSHES = st.sampled_from([b"N", b"]", b"}", b")", b"\x8f", b"K\x05", b"\x8c\x01a", *TYPES])
+PRELUDE = st.lists(
+    st.one_of(PUSHES, st.just(b"("), st.sampled_from(OPCODES).flatmap(
+        lambda one: argument(one).map(lambda raw: one.code.encode("latin-1") + raw)
+    )),
+    max_size=12,
+).map(b"".join)  # fmt: skip
+
+
+class Persistent(pickle._Unpickler):  # type: ignore[misc, name-defined]
+    def persistent_load(self, pid: object) -> object:
+        return pid
+
+
+class PersistentC(pickle.Unpickler):
+    def persistent_load(self, pid: object) -> object:
+        return pid
+
+
+def runs(data: bytes) -> bool:
+    """Whether one of CPython's unpicklers calls what counts."""
+    RAN.clear()
+    for unpickler in (pickle.Unpickler, pickle._Unpickler, Persistent, PersistentC):  # type: ignore[attr-defined]
+        for options in ({}, {"encoding": "latin1"}, {"buffers": [b"a"] * 9}):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    unpickler(io.BytesIO(data), **options).load()
+                except Exception:  # any, as each refuses in its own way
+                    continue
+    return bool(RAN)
+
+
+@settings(max_examples=examples(1500), deadline=None)
+@given(
+    prelude=PRELUDE, gadget=st.sampled_from(sorted(GADGETS)), marked=st.booleans(), end=st.sampled_from([b".", b"0N."])
+)
+def test_no_prelude_hides_a_call(prelude: bytes, gadget: str, marked: bool, end: bytes) -> None:
+    data = b"\x80\x04" * marked + prelude + GADGETS[gadget] + end
+    if runs(data):
+        assert any(one.called for one in scan.scan_bytes(data).unknown), data
+
+
+UNFOLLOWED = (
+    b"I0x10\n", b"I0b1\n", b"L0x1FL\n", b"S'\\q'\n", b"C\1a\x98", b"]NaI0\nI5\ns", b"N(u", b"N(e", b"N(\x90",
+    b"Np5\0x\n", b"N" * 1_000_100,
+)  # fmt: skip
+"""Values that CPython reads and our machine does not."""
+
+
+@pytest.mark.parametrize("prelude", UNFOLLOWED, ids=range(len(UNFOLLOWED)))
+@pytest.mark.parametrize("mark", [b"", b"\x80\x04"])
+def test_what_no_machine_follows(prelude: bytes, mark: bytes, tmp_path: Path) -> None:
+    """By name, in a file and in an archive that torch reads."""
+    assert runs(mark + prelude + GADGETS["GLOBAL"])
+    data = mark + prelude + b"cposix\nsystem\n(S'ls'\ntR."
+    (tmp_path / "a.bin").write_bytes(data)
+    whole = makers_torch.parts()
+    more = Part(whole[0].name.split(b"/")[0] + b"/extra.pkl", data)
+    (tmp_path / "b.pt").write_bytes(archive(*whole, more))
+    for file in ("a.bin", "b.pt"):
+        ran = quick("inspect", file, cwd=tmp_path)
+        assert ran.code == 4 and "posix.system" in ran.err, ran
+
+
+SCANNED = b"ctorch.storage\n_load_from_bytes\n(%stR."
+INNER = pickle.dumps(Path("a"), 0).replace(b"pathlib", b"posix").replace(b"PosixPath", b"system")
+HIDDEN = {
+    "bytes": b"B" + pack("<I", len(INNER)) + INNER,
+    "bytearray8": b"\x96" + pack("<Q", len(INNER)) + INNER,
+    "bytearray": b"cbuiltins\nbytearray\n(B" + pack("<I", len(INNER)) + INNER + b"tR",
+    "bytes of bytearray": b"cbuiltins\nbytes\n(\x96" + pack("<Q", len(INNER)) + INNER + b"tR",
+    **{
+        codec: b"c_codecs\nencode\n(X"
+        + pack("<I", len(INNER))
+        + INNER
+        + b"X"
+        + pack("<I", len(codec))
+        + codec.encode()
+        + b"tR"
+        for codec in ("latin1", "iso-8859-1", "utf-8", "utf-16-le", "ascii")
+    },
+    "bytes that grow": b"\x96" + pack("<Q", 1) + INNER[:1] + b"(" + b"".join(b"K%c" % one for one in INNER[1:]) + b"e",
+    "slices": b"cbuiltins\nbytearray\n((" + b"".join(b"K%c" % one for one in INNER) + b"ltR",
+    "what a call gives": b"czlib\ndecompress\n(C\0tR",
+}
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+@pytest.mark.parametrize("mark", [b"", b"\x80\x04"])
+def test_bytes_that_torch_loads_are_followed(how: str, mark: bytes) -> None:
+    """Scanned where we know them; else the call is unsafe."""
+    found = scan.scan_bytes(mark + SCANNED % HIDDEN[how]).unknown
+    assert {one.path for one in found if one.called} & {"posix.system", scan.LOAD}
+
+
+WORDS = st.sampled_from([
+    "c", "cos", "system", "os", "R", "(", "tR", "t", ".", "i", "I like", "Some", "Foo", "Vocabulary", "cats", "dog",
+    "Pickle", "g1", "p1", "N", "collections", "(t", "0", "}", "]", "a", "S'a'", "#", "", "Install", "Line",
+])  # fmt: skip
+
+
+@settings(max_examples=examples(800), deadline=None)
+@given(st.lists(WORDS, max_size=12))
+def test_words_are_no_pickle(words: list[str]) -> None:
+    """Lines of text that begin like opcodes call nothing, unless an unpickler would read them to their end."""
+    data = "\n".join(words).encode()
+    try:
+        list(pickletools.genops(data))
+    except ValueError:
+        assert not [one for one in scan.scan_bytes(data).unknown if not one.path.startswith("os.")], data
