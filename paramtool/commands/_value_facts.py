@@ -3,7 +3,8 @@
     a compound tensor     its kind, its scale or shape, and what a subclass of tensors was saved with (`block_size`)
     an entry of a header  one that names tensors or modules of its file: what they are made into by the library that
                           wrote it, as torchao does for each quantised weight and ComfyUI for each layer
-    config.json           beside codes, how they are read, but for settings of the program that calculates with them
+    config.json           beside codes, how they are read, but for settings of the program that calculates with them;
+                          and what norms add to variances, as the configuration of Keras has it, too
     adapter_config.json   all that it says of an adapter, but for what it was trained with and for
     objects beside codes  of their module, such as the number of bits and the axis of a layer of HQQ
 
@@ -32,7 +33,7 @@ from paramtool.model.objects import Mapping as MappingNode
 from paramtool.passes.objects_text import canonical, in_short
 
 RUNTIME = {"backend", "max_input_length", "activation_scale_ub", "dequantize", "use_optimized_inference"}
-RUNTIME |= {"llm_int8_threshold", "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight"}
+RUNTIME |= {"llm_int8_threshold", "llm_int8_enable_fp32_cpu_offload"}
 RUNTIME |= {"bnb_4bit_compute_dtype", "use_exllama", "exllama_config", "use_cuda_fp16", "do_fuse"}
 RUNTIME |= {"dataset", "tokenizer", "batch_size", "pad_token_id", "model_seqlen", "damp_percent", "true_sequential"}
 RUNTIME |= {"auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision", "task_type"}
@@ -167,6 +168,13 @@ def of_codes(a: Checkpoint, b: Checkpoint, sides: tuple[str, str] = ("A", "B")) 
     if not all(config_beside(one.path, hf_config.NAME) for one in (a, b)):
         codes = [names - quantised.said(one.entries) for names, one in zip(codes, (a, b), strict=True)]
     return f"{SAME_BYTES}: {hf_config.NAME}" if (old or new) and all(codes) else "", codes
+
+
+def of_models(a: Checkpoint, b: Checkpoint, sides: tuple[str, str] = ("A", "B")) -> str:
+    """How the configs of two models add other epsilons to variances, in words, of those that both say."""
+    old, new = of_norms(a), of_norms(b)
+    how = differences({key: old[key] for key in old if key in new}, {key: new[key] for key in new if key in old}, sides)
+    return how and f"{how}: the weights are the same, and what norms compute with them is not"
 
 
 def of_adapters(

@@ -137,6 +137,13 @@ def as_stored(checkpoint: Checkpoint, but: Container[str] = ()) -> Checkpoint:
     return replace(checkpoint, entries=kept, objects=without(checkpoint.objects, gone))
 
 
+def denied(checkpoint: Checkpoint) -> set[str]:
+    """Names that a file lacks and its config does not tie: the model begins them with random numbers."""
+    config = config_beside(checkpoint.path)
+    ties = config.class_ties(checkpoint.entries, says=False) if config else ()
+    return {name for names in ties for name in names if name not in checkpoint.entries}
+
+
 def _refuse_absent(checkpoint: Checkpoint, ties: Mapping[str, str]) -> None:
     """UsageError with the first tie that the checkpoint has no name of."""
     groups = grouped((first, name) for name, first in ties.items())

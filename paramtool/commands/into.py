@@ -201,7 +201,7 @@ def prepared(
             *warnings,
             *more,
             *_warnings(into, model, state.is_carried),
-            *_of_keras(into, checkpoint, model),
+            *_unsaid(into, checkpoint, model),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
@@ -455,26 +455,28 @@ EPSILONS = {"PyTorch": 1e-5, "Keras": 1e-3}
 keras/src/layers/normalization)."""
 
 
-def _of_keras(into: Into, source: Checkpoint, model: Checkpoint) -> Iterator[str]:
-    """What the configuration of a Keras model computes otherwise than the source does with these weights."""
-    mine, theirs = (
-        {one.name: one.config.get("epsilon") for one in KerasConfig.of(side.metadata).layers}
-        for side in (source, model)
-    )
-    library = "Keras" if source.format in MODELS[0].formats else "PyTorch"
-    pairs = {
-        layer.model.rpartition("/")[2]: mine.get(layer.source.rpartition("/")[2])
-        for layer in into.layers
-        if layer.kind in NORMS
-    }
-    other = {n: own for n, own in pairs.items() if theirs.get(n) not in (None, own or EPSILONS[library])}
-    if other:
-        values, known = (", ".join(sorted({str(of[n]) for n in other if of[n]})) for of in (theirs, other))
-        yield f"the model computes {some(list(other), SHOWN)} with epsilon {values}; " + (
-            f"the source says {known}: outputs differ"
-            if known
-            else f"weights do not say that of the source, and {library}'s default is {EPSILONS[library]}: where the "
-            "two differ, outputs do"
+def _unsaid(into: Into, source: Checkpoint, model: Checkpoint) -> Iterator[str]:
+    """What only one of the two files says of norms that were filled, and is not the default of the other's library."""
+    libraries = ["Keras" if side.format in MODELS[0].formats else "PyTorch" for side in (source, model)]
+    found: dict[tuple[bool, str], dict[str, object]] = {}
+    for layer in into.layers:
+        filled = layer.fillings[0]
+        sides = source.parts.get(filled.source), model.parts.get(filled.piece.name)
+        here, there = (side.settings if side else {} for side in sides)
+        for setting in ("epsilon", "groups") if layer.kind in NORMS else ():
+            if (is_ours := setting in here) != (setting in there):
+                value, default = (here if is_ours else there)[setting], EPSILONS[libraries[is_ours]]
+                if setting != "epsilon" or value != default:
+                    name = (layer.source if is_ours else layer.model).rpartition("/")[2]
+                    found.setdefault((is_ours, setting), {})[name] = value
+    for (is_ours, setting), values in found.items():
+        who, other = ("source", "model") if is_ours else ("model", "source")
+        library = libraries[is_ours]
+        usual = f", and {library}'s default is {EPSILONS[library]}" if setting == "epsilon" else ""
+        yield (
+            f"the {who} computes {some(list(values), SHOWN)} with {setting} "
+            f"{', '.join(sorted({str(one) for one in values.values()}))}; the {other} does not say its own{usual}: "
+            "where the two differ, outputs do"
         )
 
 

@@ -307,6 +307,8 @@ def _compared(
     how, codes = _value_facts.of_codes(found, expected, SIDES)
     if how and (names := codes[0] & codes[1]):  # a config.json is beside a file, and not in it
         differences.append(f"{some(names)}: {how}")
+    if how := _value_facts.of_models(output_whole, source, SIDES):
+        differences.append(how)
     is_renamed = output_whole.entries.keys() != source.entries.keys()
     if how := _value_facts.of_adapters(output_whole, source, (output, against), is_renamed, SIDES):
         differences.append(how)

@@ -222,6 +222,8 @@ class LayerPart:
     """{`in` or `out`: the image that is flattened along that axis of its layer}; None where the file does not say."""
     constant: float | None = None
     """What its library computes with in its place, whatever it holds."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """{setting: its value}: what its layer computes besides, in the words of Keras: `epsilon`, `activation`."""
 
 
 @frozen(repr=False)

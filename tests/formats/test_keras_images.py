@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.formats.hdf5._keras_layers import images
+from paramtool.formats.hdf5._keras_layers import walked
 from paramtool.model.images import LAST
 
 
@@ -30,7 +30,8 @@ FLAT = layer("Flatten", "Conv2D")
 
 def of(model: Any, path: str, axis: str = "in") -> Any:
     """(channels, order, whether that is sure) of what a layer takes."""
-    found = (images(model) or {}).get(path, {}).get(axis)
+    walk = walked(model)
+    found = walk.flow.found.get(path, {}).get(axis) if walk else None
     return (None, None, None) if found is None else (found.channels, found.order, not found.unseen)
 
 
@@ -75,4 +76,5 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["config", "class_name"]), JSON))
 def test_any_configuration_is_read_or_passed_over(model: dict[str, Any]) -> None:
-    assert images(model) is None or isinstance(images(model), dict)
+    walk = walked(model)
+    assert walk is None or isinstance(walk.flow.found, dict)

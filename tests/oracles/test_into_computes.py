@@ -665,3 +665,109 @@ def test_an_activation_that_the_source_does_not_say(tmp_path: Path) -> None:
     torch.save({f"l.{name}": value for name, value in torch.nn.RNN(4, 4).state_dict().items()}, tmp_path / "m.pt")
     ran = quick("convert", "m.pt", "--into", "m.keras", "-o", "o.keras", cwd=tmp_path)
     assert ran.code == 0 and "the source does not say activation=tanh" in ran.err, ran
+
+
+def on_both(*layers: Any, shape: tuple[int, ...] = (8,)) -> Any:
+    return seq(shape, k.Dense(6, name="fc"), *layers)
+
+
+SETTINGS: dict[str, tuple[tuple[int, ...], list[Any], list[Any]]] = {
+    "epsilon": ((8,), [k.BatchNormalization(epsilon=1e-3)], [k.BatchNormalization(epsilon=0.5)]),
+    "epsilon of a layer norm": ((8,), [k.LayerNormalization()], [k.LayerNormalization(epsilon=0.5)]),
+    "groups": ((4, 8), [k.GroupNormalization(2)], [k.GroupNormalization(3)]),
+    "axis": ((6, 6), [k.BatchNormalization(axis=1)], [k.BatchNormalization(axis=2)]),
+    "axis of a layer norm": ((6, 6), [k.LayerNormalization(axis=1)], [k.LayerNormalization(axis=2)]),
+    "activation": ((8,), [k.Dense(3, "relu")], [k.Dense(3, "tanh")]),
+    "strides": ((9, 4), [k.Conv1D(2, 3, strides=1)], [k.Conv1D(2, 3, strides=2)]),
+    "padding": ((9, 4), [k.Conv1D(2, 3)], [k.Conv1D(2, 3, padding="causal")]),
+}
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_that_both_files_say(name: str, suffix: str, tmp_path: Path) -> None:
+    """Weights cannot change what a layer computes besides: the whole is refused, or the layer is left."""
+    shape, ours, theirs = SETTINGS[name]
+    source = noisy(on_both(*map(fresh, ours), shape=shape))
+    paths = [saved_model(source, tmp_path / f"s{suffix}")]
+    paths += [saved_model(on_both(*map(fresh, layers), shape=shape), tmp_path / f"{at}{suffix}")
+              for at, layers in (("other", theirs), ("same", ours))]  # fmt: skip
+    source, other, same = paths
+    with pytest.raises(LayoutError, match=r"the source has .*; the model has ") as error:
+        paramtool.convert(source, tmp_path / f"out{suffix}", into=other)
+    assert error.value.exit_code == 5
+    report = paramtool.convert(source, tmp_path / f"out{suffix}", into=other, partial=True)
+    assert report.into is not None and report.into.unfilled and any("the source has" in one for one in report.warnings)
+    report = paramtool.convert(source, tmp_path / f"out{suffix}", into=same, strict=True, force=True)
+    assert not report.warnings
+
+
+def fresh(layer: Any) -> Any:
+    """The layer again, without weights."""
+    return type(layer).from_config(layer.get_config())
+
+
+def test_settings_that_change_no_output(tmp_path: Path) -> None:
+    """Names, initializers, regularizers, rates and what serves training may differ."""
+    source = noisy(seq((8,), k.Dense(6), k.BatchNormalization()))
+    source.save(tmp_path / "s.keras")
+    model = seq(
+        (8,), k.Dense(6, kernel_initializer="ones", kernel_regularizer="l2", bias_constraint="non_neg", name="own"),
+        k.BatchNormalization(axis=1, momentum=0.5, trainable=False, gamma_initializer="zeros"),
+    )  # fmt: skip
+    model.save(tmp_path / "m.keras")
+    assert not paramtool.convert(tmp_path / "s.keras", tmp_path / "out.keras", into=tmp_path / "m.keras").warnings
+    x = np.random.default_rng(0).random((2, 8), "f4")
+    np.testing.assert_allclose(by_keras(tmp_path / "out.keras", None, x), source.predict(x, verbose=0), atol=ATOL)
+
+
+@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
+@pytest.mark.parametrize("epsilon", [1e-3, 0.5])
+def test_epsilon_of_keras_and_of_onnx(epsilon: float, dynamo: bool, tmp_path: Path) -> None:
+    source = noisy(seq((8,), k.Dense(6, name="fc"), k.LayerNormalization(name="n", epsilon=1e-3)))
+    source.save(tmp_path / "s.keras")
+    module, x = net(fc=nn.Linear(8, 6), n=nn.LayerNorm(6, eps=epsilon)), torch.rand(2, 8)
+    model = exported(module, x, tmp_path / "m.onnx", dynamo=dynamo)
+    if epsilon == 1e-3:
+        paramtool.convert(tmp_path / "s.keras", tmp_path / "out.onnx", into=model)
+        found = by_onnxruntime(tmp_path / "out.onnx", x)
+        np.testing.assert_allclose(found, source.predict(x.numpy(), verbose=0), atol=ATOL)
+        return
+    with pytest.raises(LayoutError, match=r"epsilon=0\.001; the model has epsilon=0\.5"):
+        paramtool.convert(tmp_path / "s.keras", tmp_path / "out.onnx", into=model)
+
+
+def test_a_setting_that_only_the_model_says(tmp_path: Path) -> None:
+    torch.save(filled_with_noise(net(fc=nn.Linear(8, 6), n=nn.LayerNorm(6))).state_dict(), tmp_path / "s.pt")
+    for epsilon in (1e-5, 0.25):
+        module = net(fc=nn.Linear(8, 6), n=nn.LayerNorm(6, eps=epsilon))
+        model = exported(module, torch.rand(2, 8), tmp_path / "m.onnx", dynamo=False)
+        said = paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=model, force=True).warnings
+        assert any("'n' with epsilon 0.25" in one for one in said) == (epsilon == 0.25)
+
+
+@pytest.mark.parametrize("shape", [(8, 3), (4, 2, 3)], ids=str)
+def test_an_input_that_is_flattened(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """A sequence is flattened as an image is: nothing shows where the source has its channels."""
+    module = filled_with_noise(net(flat=nn.Flatten(), fc=nn.Linear(24, 7)))
+    torch.save(module.state_dict(), tmp_path / "s.pt")
+    model = saved_model(seq(shape, k.Flatten(), k.Dense(7, name="fc")), tmp_path / "m.keras")
+    with pytest.raises(LayoutError, match="an image of 3 channels is flattened"):
+        paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=model)
+    x = torch.rand(2, *shape)
+    for flatten, given in (("channels-first", x.movedim(-1, 1)), ("channels-last", x)):
+        output = tmp_path / f"{flatten}.keras"
+        paramtool.convert(tmp_path / "s.pt", output, into=model, flatten=flatten)
+        found = by_keras(output, None, x.numpy())
+        np.testing.assert_allclose(found, module(given.contiguous()).detach().numpy(), atol=ATOL)
+
+
+def test_a_permutation_that_only_the_source_has(tmp_path: Path) -> None:
+    source = noisy(seq((4, 5), k.Permute((2, 1)), k.Flatten(), k.Dense(3, name="fc")))
+    source.save(tmp_path / "s.keras")
+    model = saved_model(seq((4, 5), k.Flatten(), k.Dense(3, name="fc")), tmp_path / "m.keras")
+    with pytest.raises(LayoutError, match="an image of 5 channels is flattened"):
+        paramtool.convert(tmp_path / "s.keras", tmp_path / "out.keras", into=model)
+    paramtool.convert(tmp_path / "s.keras", tmp_path / "out.keras", into=model, flatten="channels-first")
+    x = np.random.default_rng(0).random((2, 4, 5), "f4")
+    np.testing.assert_allclose(by_keras(tmp_path / "out.keras", None, x), source.predict(x, verbose=0), atol=ATOL)

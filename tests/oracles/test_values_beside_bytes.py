@@ -19,7 +19,7 @@ from paramtool.commands._value_facts import RUNTIME
 from paramtool.commands.diff.diff import diff
 from paramtool.commands.verify import verify
 from paramtool.errors import FormatError
-from paramtool.model.diff import CHANGED, UNDECIDED
+from paramtool.model.diff import CHANGED, SAME, UNDECIDED
 
 ALLOWED: dict[str, Any] = {"force": True, "allow_unknown": True}
 W = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
@@ -539,3 +539,53 @@ def test_a_finding(findings: Path, tmp_path: Path) -> None:
     assert not any(judged(a, b))
     (one,) = (one for one in diff(a, b).tensors if one.kind != "same")
     assert one.kind == CHANGED and "block_size is [1, 4] in A and [4, 1] in B" in one.how
+
+
+@pytest.mark.parametrize("key", ["rms_norm_eps", "text_config.layer_norm_eps"])
+def test_two_configs_with_other_epsilons(key: str, tmp_path: Path) -> None:
+    """The weights are the same, and models compute other outputs with them; what only one says counts for nothing."""
+
+    def said(value: Any) -> Path:
+        for word in reversed(key.split(".")):
+            value = {word: value}
+        return folder(tmp_path / str(len([*tmp_path.iterdir()])), value)
+
+    a, same, other = said(1e-6), said(1e-6), said(1e-5)
+    assert diff(a, same).is_same and not paramtool.verify(same, a, tensors_only=True).differences
+    found = diff(a, other)
+    assert not found.is_same and found.verdict == "same bytes, undecided values" and f"{key} is" in found.doubts[0]
+    assert any(key in one for one in paramtool.verify(other, a, tensors_only=True).differences)
+    assert diff(a, folder(tmp_path / "silent", None)).is_same
+
+
+def test_a_tie_that_only_one_config_keeps(findings: Path, tmp_path: Path) -> None:
+    """The head that the other config denies is begun with random numbers."""
+    at = findings / "field" / "cast-of-codes" / "bnb8"
+    tied, untied = tmp_path / "tied", tmp_path / "untied"
+    for path in (tied, untied):
+        path.mkdir()
+        for one in at.iterdir():
+            (path / one.name).write_bytes(one.read_bytes())
+    config = json.loads((at / "config.json").read_text())
+    (untied / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    assert diff(tied, at).is_same and diff(untied, untied).is_same
+    for a, b, kind in ((tied, untied, "removed"), (untied, tied, "added")):
+        found = diff(a, b)
+        assert not found.is_same and found.verdict == "different weights"
+        (one,) = (one for one in found.tensors if one.kind != SAME)
+        assert one.kind == kind and "random numbers" in one.how and {*one.a, *one.b} == {"lm_head.weight"}
+
+
+def test_one_model_of_torchao_in_two_formats(tmp_path: Path) -> None:
+    """Zero points of zeros are shown by their words; what the attributes stand for stays undecided."""
+    quantization = pytest.importorskip("torchao.quantization")
+    support = pytest.importorskip("torchao.prototype.safetensors.safetensors_support")
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32, bias=False)).to(torch.bfloat16)
+    quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
+    torch.save(model.state_dict(), tmp_path / "a.pt")
+    tensors, metadata = support.flatten_tensor_state_dict(model.state_dict())
+    save_file(tensors, tmp_path / "b.safetensors", metadata)
+    for pair in ((tmp_path / "a.pt", tmp_path / "b.safetensors"), (tmp_path / "b.safetensors", tmp_path / "a.pt")):
+        found = diff(*pair)
+        assert found.verdict == "same bytes, undecided values" and not found.is_same
+        assert {one.kind for one in found.tensors} == {"renamed", "undecided"}

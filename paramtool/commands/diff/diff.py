@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import chain
 
 from paramtool.commands._differences import gradients_apart, object_differences
-from paramtool.commands._value_facts import of_adapters
-from paramtool.commands.config_ties import as_stored
+from paramtool.commands._value_facts import of_adapters, of_models
+from paramtool.commands.config_ties import as_stored, denied
 from paramtool.commands.diff import explained
 from paramtool.commands.diff.compounds import compounds, other_scales
 from paramtool.commands.diff.explained import kept_sums
@@ -201,7 +201,9 @@ def diff(
     allowed = Allowed(allow_class, allow_unknown)
     found = [opened(path, None, progress, allowed) for path in (a, b)]
     first, second = (one.checkpoint for one in found)
-    first, second = as_stored(first, second.entries), as_stored(second, first.entries)
+    first, second = (
+        as_stored(one, other.entries.keys() | denied(other)) for one, other in ((first, second), (second, first))
+    )
     if only is not None:
         first, second = section_of(first, only), section_of(second, only)
     with Sides(first, second, memory, rtol) as sides:
@@ -213,7 +215,7 @@ def diff(
     )
     renames = [(one.b[0], one.a[0]) for one in tensors if len(one.a) == 1 == len(one.b)]
     is_renamed = any(one.a != one.b for one in tensors)
-    adapters = of_adapters(first, second, (a, b), is_renamed)
+    configs = [of_models(first, second), of_adapters(first, second, (a, b), is_renamed)]
     versions = other_versions(first.objects, second.objects, renames)
     first, second = work.as_made
     has_keys = _says_nesting(first, second) and _says_nesting(second, first)
@@ -230,7 +232,7 @@ def diff(
         (*tied.differences, *work.untied),
         tuple(_of_sides(text) for text in objects.differences if text not in metadata),
         tuple(map(_of_sides, metadata)),
-        tuple(doubts(tensors, work.otherwise, versions, adapters)),
+        tuple(doubts(tensors, work.otherwise, versions, configs)),
         (
             *map(_of_sides, (*objects.notes, *gradients_apart(second, first))),
             *_noted(first, second),
@@ -301,15 +303,14 @@ SHOWN = 3
 
 
 def doubts(
-    tensors: Sequence[TensorDiff], otherwise: Mapping[str, str], versions: Sequence[str], adapters: str
+    tensors: Sequence[TensorDiff], otherwise: Mapping[str, str], versions: Sequence[str], configs: Sequence[str]
 ) -> Iterator[str]:
     """Why the values of the same numbers are undecided, in sentences; `--exit-code` judges them as other weights.
 
     `otherwise` are tensors of recurrent networks with the map of a layout that does not make them, `versions` modules
-    of other versions, `adapters` how the configs of both say other things of factors.
+    of other versions, `configs` how the configs of both say other things of norms and of factors.
     """
-    if adapters:
-        yield adapters
+    yield from filter(None, configs)
     layouts = _unlike_layouts(tensors, otherwise)
     for names, one, many, what in (
         (_moved_in_place(tensors), "tensor has its", "tensors have their",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from paramtool.commands._differences import declared_names
+from paramtool.commands.config_ties import denied
 from paramtool.commands.diff.find_base import NEAR, names_in_front
 from paramtool.commands.diff.settled import Settled, may_be_cast
 from paramtool.commands.diff.ties import SharedNames, memory_of
@@ -118,7 +119,9 @@ class Rest:
             if name in state.b and view in moved and state.found[name].kind != CHANGED:
                 continue  # another name of a tensor that is found, and the second has that name, too
             kind, how = (REMOVED, ADDED)[side], state.twins.get(("ab"[side], name), "")
-            if other := self._tied(side, name):
+            if name in self._denied[side]:
+                how = f"the config.json of {there} does not tie it: its model begins it with random numbers"
+            elif other := self._tied(side, name):
                 kind, how = RENAMED, f"tied to {other!r} in {here}; {there} does not store this name"
             elif other := self._equal_to_tied(side, name):
                 self._note_untied(side, name, other)
@@ -189,6 +192,12 @@ class Rest:
         """Names of each side that the config.json of the other side ties."""
         a, b = self.state.checkpoints
         return [declared_names(own, lacking.path) or set() for own, lacking in ((a, b), (b, a))]
+
+    @cached_property
+    def _denied(self) -> Sequence[set[str]]:
+        """Names of each side that the other side lacks, and its config.json does not tie."""
+        a, b = self.state.checkpoints
+        return denied(b), denied(a)
 
 
 def _rows(view: View, start: int, stop: int) -> View:

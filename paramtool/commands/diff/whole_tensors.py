@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from typing import NamedTuple
 
 from paramtool.commands.diff.settled import SURE_NBYTES, Settled, distinct, may_be_cast
 from paramtool.engine.compare.casts import narrow, sample_as
 from paramtool.engine.compare.changes import WindowPair
 from paramtool.errors import plural
-from paramtool.grouping import paired
+from paramtool.grouping import grouped, paired
 from paramtool.model.conventions import COUNTERS
 from paramtool.model.diff import CHANGED, LAYOUT, LED_BACK, RENAMED, ROUNDED, SAME
 from paramtool.model.objects import is_extra_state
 from paramtool.model.view import View, Views
-from paramtool.passes.diff.names import Renames
+from paramtool.passes.diff.names import Renames, spelling
 
 WEIGHTS = ("model", "buffer")
 """Roles of the tensors of a model."""
@@ -98,11 +98,13 @@ def _match(state: Settled, old: list[str], new: list[str], renames: Renames) -> 
 
 
 def matched(state: Settled, old: list[str], new: list[str], renames: Renames) -> list[NamePair]:
-    """Pairs of names whose tensors are alike: by the renames that others show; those of real content by their order."""
+    """Pairs of names whose tensors are alike: by renames that others show, or words; those of real content by order."""
     free = dict.fromkeys(new)
+    spelled = grouped((spelling(name), name) for name in new)
     left, pairs = [], []
     for name in old:
-        wanted = next((one for one in renames.of(name) if one in free and not state.is_exchanged(name, one)), None)
+        names = chain(renames.of(name), spelled.get(spelling(name), ()))
+        wanted = next((one for one in names if one in free and not state.is_exchanged(name, one)), None)
         if wanted is None:
             left.append(name)
             continue

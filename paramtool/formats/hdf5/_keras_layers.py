@@ -66,13 +66,14 @@ def parts(
     by_path = config.by_path()
     recurrent = {name: module.at for module in modules for name in module.tensors.values()}
     groups: dict[tuple[str, bool], dict[str, str]] = {}
-    seen = images(config.model) if config.source else None
+    seen = walked(config.model) if config.source else None
     by_name = _by_name(config)
+    axes = seen.axes if seen else {}
 
     def of(layer: Layer | None) -> Mapping[str, Image] | None:
         while layer and not layer.path.endswith("/layer") and layer.class_name == "TimeDistributed" and layer.inner:
             layer = layer.inner
-        return None if seen is None or layer is None else seen.get(layer.path, {})
+        return None if seen is None or layer is None else seen.flow.found.get(layer.path, {})
 
     for name, entry in entries.items():
         if entry.role not in ("model", "buffer") or not isinstance(entry.value, View):
@@ -93,6 +94,8 @@ def parts(
         if kind == "prelu" and any(prod(shape) != shape[-1] for shape in shapes):
             kind = ""
         own = _own(kind, list(names), layer) if is_vars else {key: key for key in names}
+        around = (by_path.get("/".join(path.split("/")[:k])) for k in range(path.count("/") + 1, 0, -1))
+        settings = _settings(layer or next(filter(None, around), None), axes)
         rows = conventions.of_kind(kind, "keras") + conventions.of_kind(kind, "tf_keras")
         title = _title(path, is_vars, titles, by_path)
         title = title if named[title] == 1 else path
@@ -100,8 +103,31 @@ def parts(
             said = next((row.tensors[own[key]] for row in rows if own.get(key) in row.tensors), None)
             is_state = path.rpartition("/")[2] in STATES or key in STATES
             made = LayerPart(title, kind, *said) if said else LayerPart(title, "", key, is_state=is_state)
-            found[name] = replace(made, images=of(layer))
+            found[name] = replace(made, images=of(layer), settings=settings)
     return found
+
+
+INERT = re.compile(
+    r"(?!hidden_)(name|trainable|module|registered_name|autocast|\w*dtype\w*|\w*init(ializer)?|\w*_(regularizer|"
+    r"constraint)|(batch_)?input_\w+|batch_shape|layers?|use_bias|bias|scale|center|data_format|momentum|\w*dropout|rate|"
+    r"seed|noise_shape|stateful|renorm\w*|virtual_batch_size|fused|synchronized|lora_\w+|quantization_\w+|axis|weights)"
+)
+"""Settings of layers on which no output depends in inference, or which the names and the shapes of tensors show, or
+the order of a flattened image."""
+
+
+def _settings(layer: Layer | None, axes: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, object]:
+    """What a layer computes besides its weights; `axes` are those over which norms compute."""
+    if layer is None:
+        return {}
+
+    def plain(value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {key: plain(one) for key, one in value.items() if not INERT.fullmatch(str(key))}
+
+    found = {key: plain(value) for key, value in layer.config.items() if not INERT.fullmatch(key)}
+    return {**found, **axes.get(layer.path, {})}
 
 
 def _by_name(config: KerasConfig) -> dict[str, Layer]:
@@ -204,8 +230,8 @@ Ref = tuple[str, int]
 """(the name of a layer, which of its calls)"""
 
 
-def images(model: Mapping[str, Any]) -> dict[str, dict[str, Image]] | None:
-    """{path of a layer: the images that are flattened along its axes}; None if the configuration has another form."""
+def walked(model: Mapping[str, Any]) -> _Walk | None:
+    """What the layers take and give; None if the configuration has another form."""
     walk = _Walk()
     try:
         for one in walk.model(model, "", []):
@@ -213,7 +239,7 @@ def images(model: Mapping[str, Any]) -> dict[str, dict[str, Image]] | None:
                 walk.convolved(one, LAST)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
-    return walk.flow.found
+    return walk
 
 
 class _Walk:
@@ -221,6 +247,8 @@ class _Walk:
 
     def __init__(self) -> None:
         self.flow = Flow()
+        self.axes: dict[str, dict[str, list[int]]] = {}
+        """{path of a norm: {`axis`: the axes over which it computes, as places of `Image`, else from the last one}}"""
 
     def model(self, item: Mapping[str, Any], path: str, given: Sequence[Image]) -> list[Image]:
         """What a model makes of its inputs; of the whole one they are not given."""
@@ -257,7 +285,7 @@ class _Walk:
         name, config = class_of(item), item["config"]
         order = FIRST if isinstance(config, dict) and config.get("data_format") == "channels_first" else LAST
         x = first(given) if name == "Concatenate" else self.flow.merged(given)
-        if not given and len(shape) > 3:
+        if not given and len(shape) > 2:
             x = image(shape[-1] or 0, LAST, len(shape) - 1)._replace(is_input=True)
         if not isinstance(config, dict) or isinstance(config.get("layers"), list):
             return first(self.model(item, f"{path}/", given or [x]))
@@ -283,6 +311,7 @@ class _Walk:
             axes = config.get("axis")
             many = len(axes) if isinstance(axes, list) else 1  # the last ones
             self.flow.takes(path, x._replace(joined=max(x.joined, many)), "out")
+            self.normed(path, x, axes if isinstance(axes, list) else [-1 if axes is None else axes], len(shape))
             return x._replace(makers=(*x.makers, path)) if x.makers and not x.dims else x
         if name in NO_IMAGE:
             return Image(makers=(path,), unseen="" if name == "EinsumDense" or shape[1:] == [1] else "steps")
@@ -311,6 +340,14 @@ class _Walk:
             what = f"{name} {config.get('name', '')!r:.200}"
             return x._replace(dims=SCRAMBLED, joined=1, unseen=what)
         return x
+
+    def normed(self, path: str, x: Image, axes: Sequence[int], rank: int) -> None:
+        """A norm computes over some axes of a value, of which the first is the batch."""
+        if x.dims and x.joined == 1:
+            self.axes[path] = {"axis": [x.dims[k - (k > 0)][1] for k in axes]}
+        else:
+            word = "axis" if rank or max(axes) < 0 else "axis of all"
+            self.axes[path] = {word: [k - rank * (k > 0) for k in axes]}
 
     def convolved(self, x: Image, order: str, path: str = "") -> None:
         """A convolution takes a value whose channels are first or last."""

@@ -94,6 +94,10 @@ LAYERS = {
 """{operator: its kind in `model.conventions`}; its inputs follow each other as the tensors of a row there."""
 
 
+EPSILONS = {"batchnorm": 1e-3, "layernorm": 1e-5, "groupnorm": 1e-5}
+"""{kind of norm: what it adds to a variance if its node does not say it}.  Source: src/operator/nn of MXNet 1.9."""
+
+
 def _parts(nodes: list[Any], views: Views) -> Iterator[tuple[str, LayerPart]]:
     """(tensor, what it is) of nodes that are not recurrent; one whose inputs cannot be traced is left out."""
     for node in nodes:
@@ -103,6 +107,7 @@ def _parts(nodes: list[Any], views: Views) -> Iterator[tuple[str, LayerPart]]:
         attrs = _attributes(node)
         try:
             variables = [next(_variables(nodes, number)) for number in _inputs(node)[1:]]
+            settings = {"epsilon": float(attrs.get("eps", EPSILONS[kind]))} if kind in EPSILONS else {}
         except (ValueError, StopIteration):
             continue
         names = [next((end + one for end in PREFIXES if end + one in views), "") for one in variables]
@@ -114,7 +119,7 @@ def _parts(nodes: list[Any], views: Views) -> Iterator[tuple[str, LayerPart]]:
         for name, (part, axes) in zip(names, row.tensors.values(), strict=False):
             if name:
                 constant = 1.0 if is_fixed and part == "scale" else None
-                yield name, LayerPart(str(node.get("name")), kind, part, axes, constant=constant)
+                yield name, LayerPart(str(node.get("name")), kind, part, axes, constant=constant, settings=settings)
 
 
 MODES = {"lstm": ("lstm", 4, "i", ""), "gru": ("gru", 3, "r", "reset=after"),

@@ -38,6 +38,13 @@ NORMS = {
 """{operator: (kind, the part that each input is)}."""
 CHANNELWISE = {"PRelu": ("prelu", "slope"), "Mul": ("groupnorm", "scale"), "Add": ("groupnorm", "shift")}
 """{operator: (kind, the part that a stored tensor with one axis is)}, of operators that compute element by element."""
+EPSILON = 1e-5
+"""What a norm adds to a variance if its node does not say it."""
+SETTINGS = {
+    "epsilon": ("epsilon", "f"), "num_groups": ("groups", "i"), "strides": ("strides", "ints"),
+    "dilations": ("dilation_rate", "ints"), "pads": ("pads", "ints"),
+}  # fmt: skip
+"""{attribute: (Keras' word for it, the field of its value)}, of what a layer computes besides its weights."""
 NO_PART = ("", "")
 CONVOLUTIONS = {"Conv": ("conv", "out in *k"), "ConvTranspose": ("conv_transposed", "in out *k")}
 RECURRENT = ("LSTM", "GRU", "RNN")
@@ -80,6 +87,8 @@ class Uses:
     """{output of an InstanceNormalization, reshaped or scaled: its node's name}."""
     recurrent: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
     """(node, operator, initializers) of recurrent nodes."""
+    settings: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    """{node: what it computes besides its weights}"""
     flow: Flow = field(default_factory=Flow)
     images: dict[str, Image] = field(default_factory=dict)
     """{a value: what is known of it}, of images and of the outputs of layers"""
@@ -94,12 +103,15 @@ class Uses:
         shapes: Shapes,
         numbers: Mapping[str, float],
         axes: Sequence[int],
+        settings: Mapping[str, object],
     ) -> None:
         """Note a node: what it takes initializers as, and what it makes of images.
 
         `inputs` are initializers, of which `shapes` has those that are stored, or values as `outputs` of other nodes;
-        `numbers` has the attributes that are numbers, and `axes` is `perm`.
+        `numbers` has the attributes that are numbers, `axes` is `perm`, and `settings` are as in `SETTINGS`.
         """
+        default = {"epsilon": EPSILON} if operator in (*NORMS, "InstanceNormalization") else {}
+        self.settings[label] = {**default, **settings}
         given = [self.images[name] for name in inputs if name in self.images]
         weight = next((shapes[name] for name in inputs[1:] if len(shapes.get(name, ())) > 1), ())
         x = self.flow.merged(given) if operator in ("Add", "Sub", "Mul", "Div") else first(given)
@@ -203,8 +215,11 @@ class Uses:
             titles |= {node: f"{path}[{k}]" if len(nodes) > 1 else path for k, node in enumerate(nodes)}
         found = {name: LayerPart("", is_state=True) for name in others if name not in self.found}
         found |= {
-            name: LayerPart(*(titles[uses[0].node], *uses[0][1:4]), images=self.flow.found.get(uses[0].node, {}))
+            name: LayerPart(
+                *(titles[node], *uses[0][1:4]), images=self.flow.found.get(node, {}), settings=self.settings[node]
+            )
             for name, uses in self.found.items()
+            for node in [uses[0].node]
             if not problem(uses)
         }
         for node, _, tensors in self.recurrent:

@@ -264,7 +264,17 @@ class GraphWalk:
         self.uses.node(
             operator, label, keys, [prefix + name for name in outputs], shapes=shapes, numbers=numbers,
             axes=[*self.reader.varints(attributes.get("perm", {}).get("ints", ()))],
+            settings={word: self._setting(attributes[name], place) for name, (word, place) in _layers.SETTINGS.items()
+                      if name in attributes},
         )  # fmt: skip
+
+    def _setting(self, attribute: Message, place: str) -> object:
+        """The value of an attribute, by the field that has it."""
+        if place == "ints":
+            return [*self.reader.varints(attribute.get(place, ()))]
+        if place == "f":
+            return float(f"{self.reader.real(attribute, place):.6g}")  # as it was written before it was a float32
+        return self.reader.number(attribute, place)
 
     def tensor(self, span: Span, name: str, prefix: str, scope: Scope) -> None:
         """Add a tensor under its name in the graph."""

@@ -176,6 +176,15 @@ def _above_equal_ends(old: str, new: str) -> Iterator[tuple[str, str]]:
         yield old[: mine[-same]], new[: theirs[-same]]
 
 
+def spelling(name: str) -> tuple[str, ...]:
+    """The words of a name, whatever is between them.
+
+    >>> spelling("0.weight/zero_point") == spelling("0._weight_zero_point") == ("0", "weight", "zero", "point")
+    True
+    """
+    return tuple(filter(None, re.split("[._/]", name)))
+
+
 def _other_ends(old: str, new: str) -> Iterator[tuple[str, str]]:
     """How two names end that begin alike, where one has words that the other lacks in front of the last ones.
 

@@ -257,6 +257,12 @@ def filling(
     return Filling(piece, source.name, Target(piece.name, dtype, piece.view.shape, (copy,)), theirs, mine, bool(force))
 
 
+def differing(source: LayerPart | None, model: LayerPart | None) -> list[str]:
+    """The settings that both files say of a layer, and which are not the same in both."""
+    here, there = (side.settings if side else {} for side in (source, model))
+    return [key for key, value in here.items() if key in there and value != there[key]]
+
+
 def is_unsure(filled: Filling, source: LayerTensor) -> bool:
     """Whether another order of axes has the same shape, and neither the file nor the names show the order."""
     shape = filled.piece.view.shape

@@ -207,12 +207,12 @@ def _agreed(one: NetworkPair, notes: list[str]) -> Spec:
         words = [fact for fact in differ if fact not in ("kind", "input", "hidden")]
         raise LayoutError(
             f"{_both(one)}: the source is {text(mine.spec, words)}; the model is {text(other.spec, words)}",
-            hint="weights cannot change that; make the model as the source was trained"
-            + (", or --spec says what the source is" if set(differ) & set(_SAYABLE) else ""),
+            hint=FIXED + (", or --spec says what the source is" if set(differ) & set(_SAYABLE) else ""),
         )
     return replace(mine.spec, **known)  # type: ignore[arg-type]
 
 
+FIXED = "weights cannot change that; make the model as the source was trained"
 _SILENT = {
     (True, True): "neither file says {}, which is taken to be the same in both",
     (True, False): "the source does not say {}, which is the model's",

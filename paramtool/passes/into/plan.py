@@ -129,7 +129,9 @@ class _Planning:
         targets, used = self._targets()
         if self.wrong:
             head = f"{self.where}: {self.source.path if self.source.files else 'the source'} does not fit:"
-            raise LayoutError(listed(head, self.wrong), hint="; ".join(dict.fromkeys(self.decides)))
+            raise LayoutError(
+                listed(head, list(dict.fromkeys(self.wrong))), hint="; ".join(dict.fromkeys(self.decides))
+            )
         requires = tuple(one for filled in self.networks for one in filled.converted.requires)
         return Into(
             targets,
@@ -319,6 +321,12 @@ class _Planning:
         self, one: LayerTensor, other: LayerTensor, kind: str, *, force: str = "", is_said: bool = False
     ) -> Filling | None:
         """One tensor; None and a line for the error if it does not fit."""
+        here, there = self.source.parts.get(one.name), self.model.parts.get(other.name)
+        if here and there and not force and (words := layer_pass.differing(here, there)):
+            source, model = (", ".join(f"{w}={side.settings[w]}" for w in words) for side in (here, there))
+            self._does_not_fit(f"{here.layer!r} into {there.layer!r}: the source has {source}; the model has {model}")
+            self.decides += [network_pass.FIXED, "--partial leaves these layers and names them"]
+            return None
         mine = other.said.axes if other.said and not force else "in out" if force == "transpose" else ""
         said, names = one.said, (one.name, other.name)
         words = mine.split() if kind in ("dense", "prelu", "embedding", *NORMS, *CONVOLUTIONS) else []
