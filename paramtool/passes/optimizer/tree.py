@@ -175,7 +175,7 @@ def unflattened(node: Node, defects: list[str]) -> Mapping:
     for key, child in node.items:
         kind, _, path = str(key).partition(".")
         name, _, last = path.rpartition(".")
-        (state if kind == "state" else settings).setdefault(name, []).append((last, child))  # type: ignore[arg-type]
+        (state if kind == "state" else settings).setdefault(name, []).append((last, child))
     if lost := [name for name in state if name not in settings]:
         defects.append(f"`state` has {plural(len(lost), 'name')} without settings: {', '.join(lost[:10])}")
     alike = grouped((tuple(sorted(pairs, key=lambda pair: pair[0])), name) for name, pairs in settings.items())
