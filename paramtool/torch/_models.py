@@ -122,8 +122,6 @@ def load_model(
     what the lock ties.  UsageError where `device` or `dtype` do not fit the model's own tensors; UnsafeError,
     `allow_class` and `allow_unknown` as of `paramtool.read`.  Nothing changes before all was checked that can be.
     """
-    from paramtool.commands.loads_after import CONVERT, loads_after, loads_with_rows
-
     pinned, tensors = pin(lock, locked_as, content_only), tensors_of(model)
     whole = read_locked(path, pinned, None, allow_class, allow_unknown)
     where = whole.path
@@ -191,6 +189,8 @@ def load_model(
             message = f"{where}: of {plural(verdict.names, 'name')} of the model, the file {'; it '.join(texts)}"
             hint = verdict.advice or "strict=False loads what fits"
         if message:
+            from paramtool.commands.loads_after import CONVERT, loads_after
+
             # no command changes types, or leaves out names
             helps = (verdict.lacks or verdict.shapes) and not of_ranks
             found = loads_after(held.as_it_is, both_wanted(model, tensors)) if helps else ""
@@ -200,6 +200,8 @@ def load_model(
             own = (name for name in named.part.entries if name in tensors and name not in named.made)
             names = [held.prefix + name for name in (*(named.renamed.get(n, n) for n in own), *named.sources.entries)]
             if rows := clashing_rows(held.section, names, {}, config_of(model)):
+                from paramtool.commands.loads_after import loads_with_rows
+
                 command = loads_with_rows(held.section, both_wanted(model, tensors), rows)
                 count = plural(len(rows), "tensor has", "tensors have")
                 raise ModelError(
