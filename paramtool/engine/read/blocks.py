@@ -11,7 +11,7 @@ from paramtool.model.view import Shape
 
 BLOCK_NBYTES = 8 << 20
 """How many bytes of a tensor are held in memory at a time."""
-RUN = 1 << 10
+RUN = 1 << 11
 """Runs of so many elements are read about as fast as longer ones."""
 
 
