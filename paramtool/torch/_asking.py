@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from paramtool.model.objects import EMPTY, is_extra_state, tensor_names
 from paramtool.passes.compat.check import TieQuestion, TypeClash, Verdict, judge
 from paramtool.passes.compat.wanted import Wanted, plain_window
 from paramtool.torch._protocol import Answer, Held, Tensors, given_of, is_known, own_code, tried, whole_of
-from paramtool.torch.tensors import torch_type
+from paramtool.torch.tensors import batches, torch_type
 
 
 @frozen
@@ -89,7 +90,7 @@ def seen_by(held: Held, answer: Answer) -> Checkpoint:
 
 
 def judged(
-    wanted: Mapping[str, Wanted], held: Held, whole: Checkpoint, asked: Asking
+    wanted: Mapping[str, Wanted], held: Held, whole: Checkpoint, asked: Asking, source: Source
 ) -> tuple[Verdict, tuple[TieQuestion, ...]]:
     """The verdict on a model, and the questions that bytes have to decide.
 
@@ -100,14 +101,18 @@ def judged(
     verdict, questions = judge(wanted, replace(held.part, entries=omit(held.part.entries, parts)), whole)
     if asked.answer is None:
         verdict = replace(verdict, unused=(*verdict.unused, *sorted(held.objects)))
-        return (replace(verdict, shapes=(), types=()), ()) if asked.own else (verdict, questions)
+        if asked.own:
+            return replace(verdict, shapes=(), types=()), ()
+        types = [one for one in verdict.types if not _is_exact(one, wanted, held.part, source)]
+        return replace(verdict, types=tuple(types)), questions
     plain = {name: one for name, one in wanted.items() if one.view is not None}
     fit, questions = judge(plain, asked.seen, whole)
+    types = [one for one in fit.types if not _is_exact(one, plain, asked.seen, source)]
     filled = {one.name for one in fit.filled} | asked.seen.entries.keys()
     lines = asked.answer.error.split("\n\t")[1:]
     sizes = {f"size mismatch for {one.name}": one for one in verdict.shapes}
     refused = (line.strip() for line in lines if line.partition(":")[0] not in sizes)
-    named = [((one + '"load_state_dict"').split('"')[1], f"refused by torch ({one})") for one in refused]
+    named = [(_named(one), f"refused by torch ({one})") for one in refused]
     return replace(
         verdict,
         lacks=tuple(name for name in dict.fromkeys(asked.answer.missing) if name not in filled),
@@ -117,5 +122,27 @@ def judged(
         ),
         filled=fit.filled,
         shapes=tuple(sizes[at] for line in lines if (at := line.partition(":")[0]) in sizes),
-        types=(*fit.types, *(TypeClash(name, why, "what it takes") for name, why in named)),
+        types=(*types, *(TypeClash(name, why, "what it takes") for name, why in named)),
     ), questions  # fmt: skip
+
+
+def _named(line: str) -> str:
+    """What a line of torch's error is about: what stands in quotes, or `size mismatch for NAME: ...`."""
+    return line.split('"')[1] if '"' in line else line.removeprefix("size mismatch for ").partition(":")[0]
+
+
+def _is_exact(clash: TypeClash, wanted: Mapping[str, Wanted], part: Checkpoint, source: Source) -> bool:
+    """Whether a tensor of another kind of numbers holds none that the model's type changes, as torch copies them."""
+    found, wants = (plain_window(part.entries[clash.name].value), wanted[clash.name].view)
+    if not (
+        found
+        and wants
+        and clash.found == found.dtype.name
+        and {found.dtype.block_elements, wants.dtype.block_elements} == {1}
+    ):
+        return False
+    (batch,) = batches(source, replace(part, entries={clash.name: part.entries[clash.name]}), "cpu")
+    values = batch[clash.name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the imaginary part is lost
+        return bool((values.to(torch_type(wants)).to(values.dtype) == values).all())

@@ -46,8 +46,13 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return settings and tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested)
 
 
-def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
-    """ModelError that names what in a model torch could not fill with a whole tensor."""
+def is_expanded(tensor: torch.Tensor) -> bool:
+    """Whether several elements of a plain tensor are one."""
+    return is_plain(tensor) and not View(0, DTYPES["uint8"], 0, tuple(tensor.shape), tensor.stride()).is_injective
+
+
+def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tensor], assign: bool = False) -> None:
+    """ModelError that names what in a model torch could not fill with a whole tensor; `assign` fills none."""
     for name, one in (*model.named_modules(), *tensors.items()):
         if (kind := type(one).__name__) in SHARDED:
             raise ModelError(
@@ -59,8 +64,7 @@ def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tenso
         if tensor.is_nested
         else f"{name!r}: is expanded: several of its elements are one; make it .contiguous() first"
         for name, tensor in tensors.items()
-        if tensor.is_nested
-        or (is_plain(tensor) and not View(0, DTYPES["uint8"], 0, tuple(tensor.shape), tensor.stride()).is_injective)
+        if tensor.is_nested or (is_expanded(tensor) and not assign)
     ]
     if wrong:
         raise ModelError(listed(f"{where}: {plural(len(wrong), 'tensor')} of the model cannot be filled:", wrong))

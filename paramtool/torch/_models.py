@@ -27,12 +27,13 @@ from paramtool.model.config import reading
 from paramtool.model.display import Displayed
 from paramtool.model.dtype import DType
 from paramtool.model.objects import is_extra_state
+from paramtool.model.quantised import TORCHAO
 from paramtool.model.view import View
 from paramtool.passes.compat.check import TieQuestion
 from paramtool.passes.compat.wanted import wanted_by
 from paramtool.passes.dedup.plan import ranks_hint
 from paramtool.torch._asking import ask, judged, seen_by
-from paramtool.torch._live import described, dtype_of, is_plain, place, refuse_unfit, tensors_of
+from paramtool.torch._live import described, dtype_of, is_expanded, is_plain, place, refuse_unfit, tensors_of
 from paramtool.torch._protocol import Answer, Tensors, Watch, given_of, held_of, install, put_in, whole_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
 from paramtool.torch.tensors import batches, window
@@ -125,7 +126,7 @@ def load_model(
     pinned, tensors = pin(lock, locked_as, content_only), tensors_of(model)
     whole = read_locked(path, pinned, None, allow_class, allow_unknown)
     where = whole.path
-    refuse_unfit(where, model, tensors)
+    refuse_unfit(where, model, tensors, assign)
     device = torch.device(device) if device is not None else None
     if dtype is not None and not dtype.is_floating_point:
         raise UsageError(f"dtype={dtype}: only floating types are cast; expected one such as torch.bfloat16")
@@ -144,7 +145,7 @@ def load_model(
         asked = ask(model, tensors, held, source, assign)
         new = renewed(tensors, asked.types(), assign, device, dtype)
         wanted = wanted_by(described({**tensors, **new}))
-        verdict, questions = judged(wanted, held, whole, asked)
+        verdict, questions = judged(wanted, held, whole, asked, source)
         if pinned is not None and not pinned.content_only:
             tied: dict[object, str] = {}
             lines = []
@@ -188,6 +189,8 @@ def load_model(
             texts = (f"{what} {plural(len(names), 'name')} ({some(names, 8)})" for names, what in both_ways if names)
             message = f"{where}: of {plural(verdict.names, 'name')} of the model, the file {'; it '.join(texts)}"
             hint = verdict.advice or "strict=False loads what fits"
+            if any(name.endswith(TORCHAO) for name in verdict.unused):
+                hint = f"torchao wrote parts of its tensors: {UNFLATTEN} joins them; then model.load_state_dict"
         if message:
             from paramtool.commands.loads_after import CONVERT, loads_after
 
@@ -263,7 +266,8 @@ def load_model(
                 tensors[name].detach().copy_(tensor)
         if asked.is_unknown:  # until now
             answer = Answer(missing, unexpected, "", watch.sources(tensors), frozenset())
-            verdict, questions = judged(wanted, held, whole, replace(asked, answer=answer, seen=seen_by(held, answer)))
+            asked = replace(asked, answer=answer, seen=seen_by(held, answer))
+            verdict, questions = judged(wanted, held, whole, asked, source)
             if strict and (gone := (*verdict.lacks, *verdict.unused)):
                 raise ModelError(
                     f"{where}: {type(model).__name__} showed only while it was loaded what it takes; missing or left "
@@ -307,6 +311,7 @@ def refuse_apart(where: str, source: Source, questions: Sequence[TieQuestion], e
 # does not goes into two.
 
 
+UNFLATTEN = "torchao.prototype.safetensors.safetensors_support.unflatten_tensor_state_dict"
 ALIGNMENT = 16
 """The largest element: windows that begin on their elements still do behind a start that is a multiple of it."""
 Views = dict[str, View]
@@ -326,7 +331,8 @@ def renewed(
     their types in the file, if these are known.  ModelError where a tensor cannot be replaced.
     """
     old = {name: tensor for name, tensor in tensors.items() if assign or tensor.is_meta}
-    plain = {name: tensor for name, tensor in old.items() if is_plain(tensor)}
+    flat = {id(one): torch.empty(one.shape, dtype=one.dtype, device="meta") for one in old.values() if is_expanded(one)}
+    plain = {name: flat.get(id(tensor), tensor) for name, tensor in old.items() if is_plain(tensor)}
     for name, one in old.items():
         keeps_place = not one.is_meta and dtype is None and device is None  # and takes the values of another
         if name in found and name not in plain and not keeps_place:

@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten
 
 from paramtool.engine.read.source import Source
-from paramtool.errors import TieError
+from paramtool.errors import ModelError, TieError
 from paramtool.formats.torch.write import may_name, pickled
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
@@ -356,7 +356,12 @@ def whole_of(
         if not (is_sparse or old.is_meta or not is_plain(one) if assign else old.is_meta and is_alike):
             continue
         values = values.to(device or (one.device if old.is_meta else old.device))
-        values = like(old, values.to(dtype) if dtype is not None and values.is_floating_point() else values)
+        values = values.to(dtype) if dtype is not None and values.is_floating_point() else values
+        try:
+            values = like(old, values)
+        except RuntimeError as error:  # as torch says it
+            kind = kind_of(held.part.entries[name].value)
+            raise ModelError(f"{held.section.path}: {name!r} is {kind} there, and a parameter here: {error}") from error
         for other in places[place(old)]:
             entries = held.part.entries
             if tensors[other] is not old or entries.get(other, entries[name]).value != entries[name].value:

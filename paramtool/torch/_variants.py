@@ -59,7 +59,7 @@ def _asked(model: nn.Module) -> Asked:
         held = replace(held, named=unchanged(held.as_it_is))
         with Source(held.part) as source:
             asked = ask(model, tensors, held, source)
-        verdict, questions = judged(own, held, whole, asked)
+            verdict, questions = judged(own, held, whole, asked, source)
         if asked.is_unknown:
             why = f"only loading shows what the code of {label} makes of these names"
             verdict = replace(verdict, lacks=(), unused=(), advice=why)

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
+from click.testing import CliRunner
 from torch import nn
 from torch.nn.utils import parametrizations
 
 import paramtool
 import paramtool.torch
+from paramtool.cli.main import cli
 from paramtool.errors import ModelError, PlanError, TieError
 from tests.laws import protocols
 
@@ -423,3 +426,97 @@ def test_an_object_that_the_model_does_not_want(kind: Any, tmp_path: Path) -> No
     assert paramtool.torch.load_model(model, path, strict=False).unexpected == ("note",)
     torch.save({"net": model.state_dict(), "note": "hi"}, path)
     assert paramtool.torch.load_model(model, path).unexpected == ()
+
+
+class Masked(nn.Module):
+    """A layer beside a mask, an index and a counter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(2)
+        self.register_buffer("mask", torch.eye(3).bool())
+        self.register_buffer("index", torch.arange(3, dtype=torch.int32))
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex")
+@pytest.mark.parametrize("on_meta", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.uint8, torch.int64, torch.complex64])
+def test_whole_numbers_of_another_type(dtype: torch.dtype, on_meta: bool, tmp_path: Path) -> None:
+    """As torch copies them: a counter in half precision, a mask of bytes."""
+    source, theirs, mine = Masked(), Masked(), Masked()
+    source.norm.num_batches_tracked.fill_(7)  # type: ignore[operator, union-attr]
+    source.index += 2
+    torch.save({name: one.to(dtype) for name, one in source.state_dict().items()}, path := tmp_path / "m.pt")
+    theirs.load_state_dict(torch.load(path))
+    paramtool.torch.load_model(mine.to("meta") if on_meta else mine, path)
+    for name, one in theirs.state_dict().items():
+        assert torch.equal(mine.state_dict()[name], one) and mine.state_dict()[name].dtype == one.dtype
+    assert paramtool.torch.variants([Masked()], path)[0].loads
+    plain, other = nn.Module(), nn.Module()
+    plain.register_buffer("mask", torch.zeros(3, 3, dtype=torch.bool))
+    torch.save({"mask": torch.eye(3).to(dtype)}, path)
+    paramtool.torch.load_model(plain, path)
+    assert torch.equal(plain.mask, torch.eye(3).bool())  # type: ignore[arg-type]
+    other.register_buffer("mask", torch.zeros(3, 3, dtype=torch.int8))
+    torch.save({"mask": torch.full((3, 3), 0.5)}, path)
+    with pytest.raises(ModelError, match="'mask': is float32 in the file; the model wants int8"):
+        paramtool.torch.load_model(other, path)
+
+
+def test_an_expanded_parameter_is_assigned(tmp_path: Path) -> None:
+    def made() -> nn.Module:
+        model = nn.Linear(3, 2)
+        model.weight = nn.Parameter(torch.zeros(1, 3).expand(2, 3))
+        return model
+
+    torch.save(nn.Linear(3, 2).state_dict(), path := tmp_path / "m.pt")
+    theirs, mine = made(), made()
+    theirs.load_state_dict(torch.load(path), assign=True)
+    paramtool.torch.load_model(mine, path, assign=True)
+    assert torch.equal(mine.weight, theirs.weight) and mine.weight.is_contiguous()
+    with pytest.raises(ModelError, match="is expanded"):
+        paramtool.torch.load_model(made(), path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_quantised_tensor_for_a_parameter_is_refused_as_by_torch(tmp_path: Path) -> None:
+    weight = torch.quantize_per_tensor(torch.randn(2, 3), 0.1, 0, torch.qint8)
+    torch.save({"weight": weight, "bias": torch.ones(2)}, path := tmp_path / "m.pt")
+    model = nn.Linear(3, 2)
+    before = model.bias.detach().clone()
+    with pytest.raises(RuntimeError, match="require gradients"):
+        model.load_state_dict(torch.load(path), assign=True)
+    model.bias.data.copy_(before)
+    with pytest.raises(ModelError, match=r"'weight' is quantised there, and a parameter here: .*require gradients"):
+        paramtool.torch.load_model(model, path, assign=True)
+    assert torch.equal(model.bias, before)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_library_refuses_is_named(tmp_path: Path) -> None:
+    bitsandbytes = pytest.importorskip("bitsandbytes", reason="quantised layers of bitsandbytes")
+
+    def made() -> nn.Module:
+        return nn.Sequential(bitsandbytes.nn.Linear4bit(64, 64, bias=False, compute_dtype=torch.float32))
+
+    torch.save(made().to("cpu").state_dict(), path := tmp_path / "m.pt")
+    with pytest.raises(RuntimeError, match=r"size mismatch for 0\.weight"):
+        made().load_state_dict(torch.load(path))
+    with pytest.raises(ModelError, match=r"'0.weight': is refused by torch \(size mismatch for 0.weight"):
+        paramtool.torch.load_model(made(), path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_parts_of_tensors_of_torchao(tmp_path: Path) -> None:
+    """The function that joins them is named, and no line is printed that would not load them."""
+    quantization = pytest.importorskip("torchao.quantization", reason="tensors of torchao")
+    support = pytest.importorskip("torchao.prototype.safetensors.safetensors_support", reason="files of torchao")
+    model = nn.Sequential(nn.Linear(64, 32, bias=False))
+    quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
+    parts, header = support.flatten_tensor_state_dict(model.state_dict())
+    safetensors.torch.save_file(parts, path := tmp_path / "m.safetensors", metadata=header)
+    with pytest.raises(ModelError, match="lacks 1 name") as error:
+        paramtool.torch.load_model(nn.Sequential(nn.Linear(64, 32, bias=False)), path, assign=True)
+    assert f"{support.__name__}.unflatten_tensor_state_dict joins them" in error.value.hint
+    written = CliRunner().invoke(cli, ["dedup", str(path), "-o", str(tmp_path / "o.safetensors")])
+    assert written.exit_code == 0 and "load it" not in written.output

@@ -555,7 +555,7 @@ class Holder(nn.Module):
     ("model", "saved", "word"),
     [
         (torch.zeros(3, dtype=torch.int64), torch.tensor([0.5, 1, 2]), "int64"),
-        (torch.zeros(3), torch.zeros(3, dtype=torch.complex64), "complex64"),
+        (torch.zeros(3), torch.full((3,), 1j), "complex64"),
         (torch.zeros(3, dtype=torch.bool), torch.arange(3), "bool"),
         (torch.zeros(3, 3).to_sparse(), torch.zeros(3, 3), "sparse"),
         (torch.zeros(1).expand(3), torch.zeros(3), "expanded"),
