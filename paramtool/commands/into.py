@@ -309,7 +309,10 @@ def _refuse_lost(checkpoint: Checkpoint, model: Checkpoint, into: Into) -> None:
     lost += [f"{name!r} of the model would keep its values" for name in keeping]
     if lost:
         hints = unmade(left)
-        hints += [REFOLD] * any(name.endswith(("running_var", "variance", "moving_var")) for name in left)
+        is_exported = model.format in MODELS[1].formats
+        hints += [REFOLD] * (
+            is_exported and any(name.endswith(("running_var", "variance", "moving_var")) for name in left)
+        )
         hints += ["--map A=B says where they go; --partial leaves them and names them"]
         head = f"{model.path}: would not compute what {checkpoint.path} does:"
         raise LayoutError(listed(head, lost), hint="; ".join(dict.fromkeys(hints)))

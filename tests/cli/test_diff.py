@@ -199,7 +199,7 @@ def test_the_base_of_a_fine_tune(folder: Path) -> None:
     assert ran.code == 0 and "2 of 3 sampled tensors the same, 'layers.' -> 'h.' in front of names" in ran.out
     save_file({"h.0.w": random.normal(size=(3, 3)).astype("f4")}, folder / "small.safetensors")
     ran = quick(*ask, "small.safetensors", cwd=folder)
-    assert ran.code == 0 and "no tensor of the same name and shape" in ran.out
+    assert ran.code == 0 and "no tensor of the same name and shape can be sampled" in ran.out
     assert quick(*ask, "base.safetensors", "--rows", cwd=folder).code == 2
     ran = quick(*ask, "base.safetensors", "--json", cwd=folder)
     assert validate("find-base", ran.out)["base"] == "base.safetensors"

@@ -771,3 +771,12 @@ def test_a_permutation_that_only_the_source_has(tmp_path: Path) -> None:
     paramtool.convert(tmp_path / "s.keras", tmp_path / "out.keras", into=model, flatten="channels-first")
     x = np.random.default_rng(0).random((2, 4, 5), "f4")
     np.testing.assert_allclose(by_keras(tmp_path / "out.keras", None, x), source.predict(x, verbose=0), atol=ATOL)
+
+
+def test_an_exporter_is_blamed_only_in_an_export(tmp_path: Path) -> None:
+    source = filled_with_noise(net(fc=nn.Linear(4, 3), bn=nn.BatchNorm1d(3)))
+    torch.save(source.state_dict(), tmp_path / "s.pt")
+    model = saved_model(seq((4,), k.Dense(3, name="fc")), tmp_path / "m.keras")
+    with pytest.raises(LayoutError, match="has no place in the model") as error:
+        paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=model)
+    assert "TrainingMode" not in error.value.hint and "--partial" in error.value.hint

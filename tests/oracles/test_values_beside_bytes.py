@@ -538,7 +538,7 @@ def test_a_finding(findings: Path, tmp_path: Path) -> None:
     b.write_bytes((at / "i8_col.pt").read_bytes())
     assert not any(judged(a, b))
     (one,) = (one for one in diff(a, b).tensors if one.kind != "same")
-    assert one.kind == CHANGED and "block_size is [1, 4] in A and [4, 1] in B" in one.how
+    assert one.kind == CHANGED and "block_size is [1, 4] in A and [4, 1] in B" in one.why
 
 
 @pytest.mark.parametrize("key", ["rms_norm_eps", "text_config.layer_norm_eps"])
@@ -589,3 +589,19 @@ def test_one_model_of_torchao_in_two_formats(tmp_path: Path) -> None:
         found = diff(*pair)
         assert found.verdict == "same bytes, undecided values" and not found.is_same
         assert {one.kind for one in found.tensors} == {"renamed", "undecided"}
+
+
+def test_a_cast_that_leaves_codes_as_they_are(tmp_path: Path) -> None:
+    """None of them has the type that was asked for."""
+    codes = {"m.qweight": torch.arange(64, dtype=torch.int32).reshape(8, 8), "m.scales": torch.ones(2, 8)}
+    save_file(codes, tmp_path / "a.safetensors")
+    report = paramtool.convert(tmp_path / "a.safetensors", tmp_path / "b.safetensors", dtype="bfloat16")
+    (said,) = (one for one in report.warnings if "nothing is cast" in one)
+    assert said.endswith("or keeps its own")
+
+
+def test_a_base_of_codes_that_cannot_be_sampled(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        save_file({"m.qweight": torch.arange(64, dtype=torch.int32).reshape(8, 8)}, tmp_path / f"{name}.safetensors")
+    (one,) = paramtool.find_base(tmp_path / "a.safetensors", [tmp_path / "b.safetensors"]).candidates
+    assert "can be sampled; codes" in one.why

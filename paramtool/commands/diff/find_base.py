@@ -266,7 +266,8 @@ def _compared(path: str, both: tuple[Checkpoint, Checkpoint], source: Source, vi
         pairs = [pair for pair in pairs if pair.is_matrix]
     chosen = sorted(pairs, key=lambda pair: -pair.tuned.numel)[:TENSORS]
     if not chosen:
-        return BaseCandidate(path, inf, 0, 0, "no tensor of the same name and shape")
+        why = "no tensor of the same name and shape can be sampled; codes and compound tensors are not"
+        return BaseCandidate(path, inf, 0, 0, why)
     apart = norm = 0.0
     same = 0
     with Source(base) as other:

@@ -247,7 +247,7 @@ class _TypeRequest:
                 f"{some(narrow, MANY)}; --keep-float32 batchnorm keeps them in float32"
             )
         if not casts:
-            yield "every tensor has the type that was asked for already; nothing is cast"
+            yield "nothing is cast: each tensor has the type that was asked for already, or keeps its own"
 
 
 def _matches_nothing(rule: str, pattern: str, hit: list[str], names: Mapping[str, object]) -> UsageError:
