@@ -336,26 +336,62 @@ MAKERS = [path for path in _HELD if re.search(r"\._re(build|construct)|\._frombu
 
 
 def _walked_zip(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]:
-    """Scan the members of a zip archive, found by their local headers, whatever its directory says."""
+    """Scan the members of a zip archive, found by their local headers, as these and as directories say."""
+    said: dict[int, set[tuple[int, int]]] = {}
+    _directory_of(data, 0, len(data), said, work)
     at = -1
     for _ in range(MAX_HEADERS):
         at = data.find(zip_directory.LOCAL_SIGNATURE, at + 1, MAX_WALKED_NBYTES)
         if at < 0 or at + zip_directory.LOCAL.size > len(data) or work.left <= 0:
-            work.ended &= len(data) <= MAX_WALKED_NBYTES
+            work.ended &= len(data) <= MAX_WALKED_NBYTES and not said
             return
         fields = zip_directory.LOCAL.unpack(data[at : at + zip_directory.LOCAL.size])
         flags, method, nbytes = fields[2], fields[3], fields[7]
+        work.ended &= not flags & zip_directory.REFUSED_FLAGS
         start = at + zip_directory.LOCAL.size + fields[9] + fields[10]
-        if flags & zip_directory.REFUSED_FLAGS or method not in (zip_directory.STORED, zip_directory.DEFLATED):
-            work.ended = False
-        if method == zip_directory.DEFLATED:
-            made = _through(partial(zlib.decompressobj, -15), data, start, work)
-            yield from _scanned(made, depth - 1, work).unknown
-        elif method == zip_directory.STORED:  # what is an archive itself is found by its own headers
-            stop = start + nbytes if nbytes else data.find(zip_directory.DESCRIPTOR_SIGNATURE, start)
-            part = _part(data, start, stop if start < stop <= len(data) else len(data), work)
-            yield from _scanned(part, depth - 1, work, zips=False).unknown
+        ways = said.pop(at, set())
+        if not ways or nbytes not in (0, zip_directory.FULL32):  # which mean that they stand elsewhere
+            ways.add((method, nbytes if method == zip_directory.STORED else 0))
+        for method, nbytes in ways:
+            if method == zip_directory.STORED:  # what is an archive itself is found by its own headers
+                stop = start + nbytes if nbytes else data.find(zip_directory.DESCRIPTOR_SIGNATURE, start)
+                stop = stop if start < stop <= len(data) else len(data)
+                yield from _scanned(_part(data, start, stop, work), depth - 1, work, zips=False).unknown
+                _directory_of(data, start, stop, said, work)
+            else:
+                yield from _scanned(_unpacked(data, method, start, work), depth - 1, work).unknown
     work.ended = False
+
+
+def _directory_of(data: Buffer, start: int, stop: int, said: dict[int, set[tuple[int, int]]], work: ScanBudget) -> None:
+    """Add how its directories say that members of an archive are to be read, if it ends like one."""
+    work.spend(min(stop - start, zip_directory.MAX_TAIL))
+    if work.left <= 0 or zip_directory.END_SIGNATURE not in data[max(start, stop - zip_directory.MAX_TAIL) : stop]:
+        return
+    for header, method, nbytes in zip_directory.claims(data, start, stop):
+        work.spend(SPENT_EACH)
+        if start <= header < stop:
+            said.setdefault(header, set()).add((method, nbytes if method == zip_directory.STORED else 0))
+        if work.left <= 0:
+            break
+
+
+def _unpacked(data: Buffer, method: int, start: int, work: ScanBudget) -> bytes:
+    """The content of a member, as Python's zipfile decompresses it."""
+    if method == zip_directory.DEFLATED:
+        return _through(partial(zlib.decompressobj, -15), data, start, work)
+    if method == zip_directory.BZIP2:
+        import bz2
+
+        return _through(bz2.BZ2Decompressor, data, start, work)
+    if method == zip_directory.LZMA:  # a version, a length, and what begins a file of LZMA alone, without its size
+        import lzma
+
+        alone = data[start + 4 : start + 9] + b"\xff" * 8 + data[start + 9 : start + 9 + min(work.left, 2 * MAX_LZMA)]
+        work.spend(len(alone))
+        return _through(partial(lzma.LZMADecompressor, lzma.FORMAT_ALONE, MAX_LZMA), alone, 0, work)
+    work.ended = False
+    return b""
 
 
 def _begins_tar(head: bytes) -> bool:
@@ -432,7 +468,7 @@ def _expanded(data: Buffer, head: bytes, work: ScanBudget) -> bytes:
         import lzma
 
         kind = lzma.FORMAT_XZ if head[0] == 0xFD else lzma.FORMAT_ALONE
-        make = partial(lzma.LZMADecompressor, kind, 256 << 20)
+        make = partial(lzma.LZMADecompressor, kind, MAX_LZMA)
     else:
         return b""
     return _through(make, data, 0, work)
@@ -469,8 +505,11 @@ def _through(make: Callable[[], Any], data: Buffer, at: int, work: ScanBudget) -
     except Exception as error:  # lzma.LZMAError, which is only known where lzma is imported
         if type(error).__name__ != "LZMAError":
             raise
+        work.ended &= "limit" not in str(error)
     work.spend(len(made) + SPENT_EACH)
     return bytes(made)
 
 
 STEP = 1 << 20
+MAX_LZMA = 256 << 20
+"""The most memory that a decompressor of xz and LZMA may ask for."""

@@ -32,6 +32,7 @@ FILES = {
     "reports": "cli/test_check_forms.py", "inflating": "commands/test_inflating.py",
     "locks": "lockfile/test_lock_text.py",
     "passes": "laws/test_one_pass.py", "unread": "laws/test_pickles_are_followed.py",
+    "zips": "laws/test_archives_are_read.py",
 }  # fmt: skip
 PAGE = """
 [Checkpoints](glossary | [what the page is about]
@@ -156,6 +157,8 @@ This covers plain pickles | pickles:test_any_pickle_that_calls_is_found_in_any_p
 NumPy arrays of objects | forms:test_arrays_of_objects_that_call
 What the reader of | folders:test_parts_of_distributed_checkpoints folders:test_a_pickle_in_bytes_that_no_tensor_claims
 Limits: arrays that joblib | folders:test_what_is_not_scanned_to_its_end_is_named
+Every member of a zip | zips:test_what_zipfile_reads_is_scanned
+What asks for more | zips:test_what_a_limit_of_memory_stops_is_named
 A damaged zip archive | folders:test_a_damaged_archive_is_searched_to_its_limit
 A folder is its files. | folders:test_a_folder_is_its_files trees:test_of_any_tree
 Every command that is given | folders:test_a_folder_is_its_files passes:test_no_pickle_is_run_again

@@ -20,13 +20,16 @@ import os
 import zlib
 from collections.abc import Iterator
 from struct import Struct
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
 from paramtool.formats.files import inflated, pread
 from paramtool.lazy_dataclass import dataclass
 
-STORED, DEFLATED = 0, 8
+if TYPE_CHECKING:
+    from paramtool.formats.files import Buffer
+
+STORED, DEFLATED, BZIP2, LZMA = 0, 8, 12, 14
 
 MAX_ENTRIES = 2_000_000
 MAX_DIRECTORY_NBYTES = 512 << 20
@@ -217,6 +220,31 @@ class _Directory(NamedTuple):
     content: bytes
     entries: int
     byte_start: int
+
+
+def claims(data: Buffer, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Where the directories of an archive say that members are, whatever else is wrong: (header, method, bytes).
+
+    The archive is the bytes `start` to `stop`, or only ends there.  Python's zipfile takes a directory to reach up to
+    its end record and counts from there; miniz takes positions as they are said.
+    """
+    low = max(start, stop - MAX_TAIL)
+    last = stop - END.size
+    for at in {last, low + data[low:stop].rfind(END_SIGNATURE)}:
+        if not low <= at <= last or data[at : at + 4] != END_SIGNATURE:
+            continue
+        places = {(at, *END.unpack(data[at : at + END.size])[5:7])}
+        if at - LOCATOR.size >= start and data[at - LOCATOR.size : at - LOCATOR.size + 4] == LOCATOR_SIGNATURE:
+            said = LOCATOR.unpack(data[at - LOCATOR.size : at])[2]
+            for wide in {at - LOCATOR.size - END64.size, start + said}:
+                if start <= wide <= at - END64.size and data[wide : wide + 4] == END64_SIGNATURE:
+                    places.add((wide, *END64.unpack(data[wide : wide + END64.size])[8:10]))
+        for end, nbytes, offset in places:
+            for first in {end - nbytes, start + offset}:
+                if start <= first < end and nbytes <= MAX_DIRECTORY_NBYTES:
+                    content = data[first : min(first + nbytes, end)]
+                    for entry in _entries(_Directory(content, MAX_ENTRIES, first), _ArchiveDefects("")):
+                        yield entry.header_start + first - offset, entry.method, entry.stored_nbytes
 
 
 class _ArchiveDefects:
