@@ -538,7 +538,7 @@ def test_a_finding(findings: Path, tmp_path: Path) -> None:
     b.write_bytes((at / "i8_col.pt").read_bytes())
     assert not any(judged(a, b))
     (one,) = (one for one in diff(a, b).tensors if one.kind != "same")
-    assert one.kind == CHANGED and "block_size is [1, 4] in A and [4, 1] in B" in one.why
+    assert one.kind == CHANGED and "block_size is [1, 4] in A and [4, 1] in B" in one.how
 
 
 @pytest.mark.parametrize("key", ["rms_norm_eps", "text_config.layer_norm_eps"])
