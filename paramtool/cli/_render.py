@@ -46,9 +46,12 @@ def is_table() -> bool:
     return sys.stdout.isatty() and _columns() >= NARROW
 
 
-def rows(found: Iterable[Row]) -> None:
-    """Print rows: aligned on a terminal, one plain line each in a pipe.  With --quiet only those of SHOWN_QUIETLY."""
-    if current.quiet:
+def rows(found: Iterable[Row], *, always: bool = False) -> None:
+    """Print rows: aligned on a terminal, one plain line each in a pipe.
+
+    With --quiet only those of SHOWN_QUIETLY, unless they are printed `always`.
+    """
+    if current.quiet and not always:
         found = (row for row in _labelled(found) if row[0] in SHOWN_QUIETLY)
     if is_table():
         clean = [tuple(map(shown, row)) for row in found]

@@ -27,7 +27,7 @@ from paramtool.errors import MAX_LISTED, OutputError, ParamtoolError, UsageError
 from paramtool.formats.files import watching
 from paramtool.grouping import grouped
 from paramtool.lockfile.lock import NAME
-from paramtool.model.finding import BY_ID, ERROR, FileLine, Finding
+from paramtool.model.finding import BY_ID, ERROR, LOWERED, FileLine, Finding
 
 if TYPE_CHECKING:
     from paramtool.findings.report import CheckReport
@@ -278,7 +278,12 @@ def command(
     form = "json" if as_json else form
     written = form or (form_of(output) if output is not None else None)
     found = _found(paths, options)
+    usual = "github" if is_github() else "text"
+    shown = usual if output is not None else form or usual
     if isinstance(found, Checked):
+        if shown == "text":  # before every other line
+            _render.rows(_findings(one for one in found.general if one.id == LOWERED.id), always=True)
+            _render.flush()
         _render.warn(*found.notes)
     if output is not None and written is not None:
         try:
@@ -287,8 +292,7 @@ def command(
             if not (isinstance(found, Checked) and found.exit_code in (70, 4)):
                 raise
             _complain(error)  # which hides no unsafe file
-    usual = "github" if is_github() else "text"
-    form = usual if output is not None else form or usual
+    form = shown
     _print(found, form)
     _render.flush()
     if isinstance(found, NotChecked):
@@ -310,7 +314,7 @@ LISTED = "--verbose and --format json list them"
 
 def _checked_rows(found: Checked) -> _render.Rows:
     """Findings of the run, what was used, the findings of each file, assumptions, counts, and what comes next."""
-    yield from _findings(found.general)
+    yield from _findings(one for one in found.general if one.id != LOWERED.id)
     used = [("lock", found.lock), ("configuration", found.config)]
     if texts := [f"{word} {path}" for word, path in used if path]:
         yield ("checked by", ", ".join(texts))

@@ -14,6 +14,7 @@ from paramtool.cli._options import JSON, READING, Row, options
 from paramtool.cli._text import FILE, plural, quoted
 from paramtool.commands import guess as guess_command
 from paramtool.commands.seen_parts import fused_place
+from paramtool.formats.judging import refuse
 
 if TYPE_CHECKING:
     from paramtool.commands.guess import Considered, Guessed
@@ -87,7 +88,10 @@ def command(
         _render.lines(found.commands)
     else:
         _render.rows(_rows(found, values))
-    return 0 if found.candidates or found.parts else 1
+    if found.candidates or found.parts:
+        return 0
+    refuse(("path",), {"path": path, **allowed})
+    return 1
 
 
 def _rows(found: Guessed, values: bool) -> _render.Rows:

@@ -32,7 +32,8 @@ def judging(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except ParamtoolError as error:
                 from inspect import signature
 
-                _refuse(names, signature(function).bind_partial(*args, **kwargs).arguments, error)
+                given = signature(function).bind_partial(*args, **kwargs).arguments
+                refuse(names, given, is_whole=error.below is not None)
                 raise
 
         return kept
@@ -40,8 +41,11 @@ def judging(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return made
 
 
-def _refuse(names: tuple[str, ...], given: Mapping[str, Any], error: ParamtoolError) -> None:
-    """UnsafeError where a checkpoint that was given is unsafe, or a neighbour; other errors of reading are no news."""
+def refuse(names: tuple[str, ...], given: Mapping[str, Any], *, is_whole: bool = False) -> None:
+    """UnsafeError where a checkpoint that was given is unsafe, or a neighbour; other errors of reading are no news.
+
+    Where what failed `is_whole`, it has all of a folder in it.
+    """
     from paramtool.formats import policy
 
     said = {**given, **given.get("more", {})}
@@ -54,7 +58,7 @@ def _refuse(names: tuple[str, ...], given: Mapping[str, Any], error: ParamtoolEr
     except ParamtoolError:  # which says what can never be allowed
         return
     every = [path for value in values for path in (value if isinstance(value, (list, tuple)) else (value,))]
-    for path in every if error.below is None or len(every) > 1 else ():  # the error has all of a folder in it
+    for path in every if not is_whole or len(every) > 1 else ():
         if isinstance(path, (str, os.PathLike)):
             chosen = weights if weights and os.path.isfile(os.path.join(path, weights)) else None
             try:

@@ -219,14 +219,12 @@ def _keras(data: Buffer, head: bytes, work: ScanBudget) -> Iterator[Unknown]:
 
     if decoded(head).lstrip().startswith(("{", "[")):
         work.ended &= len(data) <= MAX_EXPANDED_NBYTES
-        if len(data) <= MAX_EXPANDED_NBYTES and LAMBDA.search(whole := decoded(data[:])):
-            yield from marshalled({"the configuration": whole})
+        if len(data) <= MAX_EXPANDED_NBYTES:
+            yield from marshalled({"the configuration": decoded(data[:])})
 
 
 MARK = re.compile(rb"[\xef\xbb\xbf\xff\xfe\0\s]*[{\[]")
 """How JSON begins in any of its encodings."""
-LAMBDA = re.compile(r"ambda|\\u006")
-"""What JSON with the word "lambda" has, however it is escaped."""
 
 
 def ends_zip(data: Buffer) -> bool:

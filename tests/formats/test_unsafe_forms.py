@@ -263,3 +263,14 @@ def test_clean_safetensors_of_every_length(nbytes: int, tmp_path: Path) -> None:
     raw = nbytes.to_bytes(8, "little") + b'{"__metadata__":{"a":"'.ljust(nbytes - len(tail), b"c") + tail + b"."
     ran = quick("inspect", _written(tmp_path, "model.safetensors", raw), cwd=tmp_path)
     assert ran.code == 0 and ran.err == "" and "pickle" not in ran.out, ran
+
+
+@pytest.mark.parametrize("beside", ["9" * 5000, "[" * 3000 + "]" * 3000, "[" * 100_000 + "]" * 100_000], ids=range(3))
+def test_limits_of_json_hide_no_code(beside: str, tmp_path: Path) -> None:
+    """Digits and levels that Python's json refuses by its own limits."""
+    layer = '{"class_name": "__lambda__", "config": {"value": "4wEA"}}'
+    (tmp_path / "config.json").write_text(f'{{"layers": [{layer}], "more": {beside}}}')
+    ran = quick("inspect", "config.json", cwd=tmp_path)
+    assert ran.code == 4 and "marshal.loads" in ran.err, ran
+    (tmp_path / "config.json").write_text(f'{{"more": {beside}}}')
+    assert quick("inspect", "config.json", cwd=tmp_path).code == 3

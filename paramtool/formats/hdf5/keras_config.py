@@ -108,6 +108,10 @@ def decoded(data: bytes) -> str:
     return data.decode(json.detect_encoding(data), "replace")
 
 
+LAMBDA = re.compile(r"ambda|\\u006")
+"""What JSON with the word "lambda" has, however it is escaped."""
+
+
 def marshalled(texts: Mapping[str, str]) -> Iterator[Unknown]:
     """Whose Python functions stand in a configuration as marshalled code, which Keras loads and runs.
 
@@ -117,9 +121,14 @@ def marshalled(texts: Mapping[str, str]) -> Iterator[Unknown]:
     JSON is read as Keras does, which is less strict than our own reader.
     """
     for source, text in texts.items():
-        try:
-            waiting: list[tuple[object, str]] = [(json.loads(text), source)]
-        except (ValueError, RecursionError):  # Keras cannot read it, either; other attributes are no JSON
+        if not LAMBDA.search(text):
+            continue
+        try:  # as text, an integer may have any number of digits
+            waiting: list[tuple[object, str]] = [(json.loads(text, parse_int=str), source)]
+        except ValueError:  # Keras cannot read it, either; other attributes are no JSON
+            continue
+        except RecursionError:  # which depends on the limit of the program
+            yield Unknown("marshal.loads", True, f"(perhaps: {source} is nested too deeply to be read)")
             continue
         while waiting:
             value, where = waiting.pop()

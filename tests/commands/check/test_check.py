@@ -686,3 +686,13 @@ def test_a_lock_and_a_path_that_are_no_files(kind: str, at: Path) -> None:
     ran = quick("check", "plain.safetensors", "--lock", kind, cwd=at)
     assert ran.code == 3 and f"error: {kind}: is not a file" in ran.err, ran
     assert quick("check", kind, cwd=at).code == 3
+
+
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_a_found_configuration_that_lowers_is_said_first(quiet: tuple[str, ...], tmp_path: Path) -> None:
+    """With --quiet, too, and before the warnings of a lock."""
+    save_file({"w": torch.ones(3)}, tmp_path / "a.safetensors")
+    (tmp_path / "paramtool.toml").write_text("unsafe = false\n")
+    ran = quick(*quiet, "check", "a.safetensors", cwd=tmp_path)
+    assert ran.code == 0 and ran.out.startswith("warning  paramtool.toml:1  PT504 lowered"), ran
+    assert ran.out.count("PT504") == 1, ran
