@@ -286,6 +286,8 @@ EFFECTS: dict[int, Callable[[Reading, int, int], bool]] = {
     )
     for code in codes
 }  # fmt: skip
+NAMING = b"ci\x93\x82\x83\x84"
+"""Without one of these, nothing is named."""
 BUILD, OBJ = ord("b"), ord("o")
 CALLED, CALLS, CHANGES, PERSISTENT = b"Ro", b"Ro\x81\x92", b"aesu\x90b", b"PQ"
 
@@ -295,5 +297,8 @@ def read_on(machine: Machine) -> tuple[int, int]:
 
     Gives the index after STOP, as `attempt` does, and how many bytes were read.
     """
+    data, start, end = machine.data, machine.start, machine.end
+    if all(data.find(bytes([code]), start, end) < 0 for code in NAMING):
+        return -1, 0
     stop, at = Reading(machine).read()
-    return stop, at - machine.start
+    return stop, at - start
