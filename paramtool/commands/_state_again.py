@@ -12,7 +12,7 @@ from paramtool.commands import _ties
 from paramtool.commands._differences import object_differences
 from paramtool.commands._rearranged_again import RearrangedAgain, rearranged_again, virtual
 from paramtool.commands.opening import Allowing
-from paramtool.commands.optimizer_carry import OptimizerChoice, changes, has_state, prepared
+from paramtool.commands.optimizer_carry import OptimizerChoice, changes, has_state, prepared, without_moved
 from paramtool.commands.optimizers import bound_files, refuse_defects
 from paramtool.commands.progress import Path
 from paramtool.engine.read.source import Source
@@ -62,7 +62,7 @@ def of_networks(found: Checkpoint, source: Checkpoint) -> tuple[Move, ...]:
 def with_moved(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
     """The expected checkpoint with the state in place of the old one."""
     expected = again.expected
-    entries = {state.renamed.get(n, n): entry for n, entry in expected.entries.items() if n not in state.gone}
+    entries = without_moved(expected, state).entries
     new, storages = virtual(expected, state.names, state.targets)
     objects = expected.objects
     for one in state.bindings:

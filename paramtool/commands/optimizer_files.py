@@ -251,7 +251,7 @@ def target_order(where: Destination, shapes: Shapes, *, prefix: str, is_given: b
                               hint="--new-config is the config.json of the model that opens the output")  # fmt: skip
         return None
     ranks = {prefix + name: rank for rank, one in enumerate(found.parameters) for name in one.names}
-    said = {prefix + name: decays for name, decays in _decays(found).items()}
+    said = {prefix + name: decays for name, decays in _decays((), found).items()}
     return TargetOrder(ranks, said, found.source)
 
 
@@ -292,9 +292,10 @@ def _refuse_misplaced(
         new = (
             target.decays
             if target is not None
-            else _by_name([*found.renamed.values(), *(name for move in moves for name in move.new)])
+            else _decays([*found.renamed.values(), *(name for move in moves for name in move.new)], None)
         )
-        for old, name in order.misplaced(_old_decays(folder, source), new, moves, found.renamed):
+        old_ones = _decays(source.entries, class_parameters(os.path.join(folder, hf_config.NAME)))
+        for old, name in order.misplaced(old_ones, new, moves, found.renamed):
             groups = "the Trainer's two groups (with weight decay, and without) do not fit"
             raise refusal(one.checkpoint.path, binding.optimizer.at,
                           f"{old!r} becomes {name!r}, which the Trainer has in the other group: {groups}")  # fmt: skip
@@ -312,18 +313,8 @@ def _has_entries(binding: Binding, source: Checkpoint, names: Iterable[str]) -> 
     return any(name in held for name in names)
 
 
-def _old_decays(folder: str, source: Checkpoint) -> dict[str, bool | None]:
-    """Which of the old parameters the Trainer applies weight decay to."""
-    config = os.path.join(folder, hf_config.NAME)
-    found = class_parameters(config)
-    known = _decays(found) if found is not None else {}
-    return {name: known.get(name, order.may_decay(name)) for name in source.entries}
-
-
-def _decays(found: ClassParameters) -> dict[str, bool]:
-    """{each name of a parameter: whether the Trainer applies weight decay to it}"""
-    return {name: order.decays(one.names[0], one.is_in_layer_norm) for one in found.parameters for name in one.names}
-
-
-def _by_name(names: Iterable[str]) -> dict[str, bool | None]:
-    return {name: order.may_decay(name) for name in names}
+def _decays(names: Iterable[str], found: ClassParameters | None) -> dict[str, bool | None]:
+    """{each of some names, and each name of a class: whether the Trainer applies weight decay to it}"""
+    parameters = found.parameters if found is not None else ()
+    known = {name: order.decays(one.names[0], one.is_in_layer_norm) for one in parameters for name in one.names}
+    return {name: order.may_decay(name) for name in names} | known

@@ -35,6 +35,7 @@ from paramtool.model.objects import (
     Scalar,
     Sequence,
     TensorRef,
+    stub,
     tensor_names,
     walk,
     word,
@@ -259,7 +260,7 @@ def _decode(data: Any, prefix: str, run: _Run, depth: int) -> Node:
     body = data[tag]
     match tag:
         case "left_out":
-            return Opaque(LEFT_OUT, (("what", Leaf(str(body))),))
+            return stub(str(body))
         case "array":
             dtype, shape, array_order, text = _list(data, "array", 4)
             return Array(str(dtype), tuple(int(n) for n in shape), str(array_order), _from_base64(text))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import groupby
 
 from paramtool.errors import PlanError, listed, plural
 from paramtool.lazy_dataclass import frozen
@@ -39,7 +40,23 @@ class OutputFile:
     @property
     def nbytes(self) -> int:
         """The size the file will have."""
-        return sum(len(s) if isinstance(s, bytes) else s.nbytes for s in self.segments)
+        return length(self.segments)
+
+
+def length(parts: Iterable[Segment]) -> int:
+    """How many bytes segments have."""
+    return sum(len(part) if isinstance(part, bytes) else part.nbytes for part in parts)
+
+
+def joined(parts: Iterable[Segment]) -> tuple[Segment, ...]:
+    """The segments with literal bytes that follow each other as one, and without empty ones."""
+    found: list[Segment] = []
+    for is_literal, run in groupby((part for part in parts if length((part,))), lambda part: isinstance(part, bytes)):
+        if is_literal:
+            found.append(b"".join(run))  # type: ignore[arg-type]  # all are bytes
+        else:
+            found += run
+    return tuple(found)
 
 
 def refuse_tensors(plan: Plan, what: str, refused: Mapping[str, str], hint: str) -> None:

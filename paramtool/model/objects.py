@@ -108,6 +108,11 @@ Its only part, "what", describes the object.
 """
 
 
+def stub(what: str) -> Opaque:
+    """The node of an object that was left out."""
+    return Opaque(LEFT_OUT, (("what", Leaf(what)),))
+
+
 def complex_number(value: complex) -> Opaque:
     """A complex number as pickles store it: a call with its two parts."""
     return Opaque("builtins.complex", (("args", Sequence("tuple", (Leaf(value.real), Leaf(value.imag)))),))
@@ -294,9 +299,7 @@ def rebased(node: Node, prefix: str) -> Node:
     if isinstance(node, Again):
         inside = f"{node.path}.".startswith(prefix)
         if not inside:
-            return Opaque(
-                LEFT_OUT, (("what", Leaf(f"a reference to {node.path or 'the top'!r}, outside of the section")),)
-            )
+            return stub(f"a reference to {node.path or 'the top'!r}, outside of the section")
         return Again(f"{node.path}.".removeprefix(prefix).removesuffix("."))
     return map_children(node, lambda child: rebased(child, prefix))
 

@@ -41,6 +41,21 @@ class ByteRange(NamedTuple):
         return self.stop - self.start
 
 
+def overlapping(ranges: Iterable[ByteRange]) -> tuple[ByteRange, ByteRange] | None:
+    """The first two different ranges of one file that share bytes; None where all are apart.
+
+    >>> overlapping([ByteRange("f", 0, 8), ByteRange("f", 4, 6), ByteRange("g", 0, 8)])
+    (ByteRange(file='f', start=0, stop=8, crc32=None), ByteRange(file='f', start=4, stop=6, crc32=None))
+    """
+    last = ByteRange("", 0, 0)
+    for place in sorted(set(ranges), key=lambda one: one[:3]):
+        if place.file == last.file and place.start < last.stop:
+            return last, place
+        if place.file != last.file or place.stop > last.stop:
+            last = place
+    return None
+
+
 @frozen
 class Encoded:
     """Bytes of a file that have to be decoded first, step by step.

@@ -35,7 +35,7 @@ from paramtool.formats.torch.names import Bounds, names_of
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry, Module, unescaped_name
 from paramtool.model.dtype import DTYPES
-from paramtool.model.objects import LEFT_OUT, MAX_DEPTH, Again, Key, Leaf, Node, Opaque, Sequence, TensorRef, word
+from paramtool.model.objects import MAX_DEPTH, Again, Key, Leaf, Node, Opaque, Sequence, TensorRef, stub, word
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import MAX_AXES, MAX_EXTENT, Shape, View
 
@@ -462,14 +462,21 @@ class _JuliaWalk:
             self._fail(value, f"{_word(data)} as the data of an array of {kind.name}", "binary data, or a row")
         self.left.append(unescaped_name(path))
         self._count(0, len(self.left[-1]))
-        what = Leaf(f"an array of {kind.name:.100} {sizes}: {data.nbytes} bytes")
-        return Opaque("Core.Array", (*parts, ("data", Opaque(LEFT_OUT, (("what", what),)))))
+        what = f"an array of {kind.name:.100} {sizes}: {data.nbytes} bytes"
+        return Opaque("Core.Array", (*parts, ("data", stub(what))))
 
     def _dtype(self, kind: JuliaType) -> str:
         """The element type of Julia's numbers; empty for any other type."""
         if kind.name == "Base.Complex" and len(kind.params) == 1 and isinstance(kind.params[0], Document):
             return _types.COMPLEX.get(self._named(kind.params[0]).name, "")
         return _types.NUMBERS.get(kind.name, "")
+
+    def _content(self, value: Value) -> tuple[Value, str, Value]:
+        """What a value refers to, the type of its elements, and its data: of an array, or of plain bytes."""
+        value = self._resolved(value)
+        if isinstance(value, Document) and value.get("tag") == "array":
+            return value, self._dtype(self._type(value)), value.get("data")
+        return value, "uint8", value
 
     def _tensor(self, path: Path, place: Binary, dtype: str, shape: Shape) -> TensorRef:
         """A tensor at one of its places: column by column, as Julia stores arrays."""
@@ -533,8 +540,7 @@ class _JuliaWalk:
         self._count(0, len(kind.name))
         if data.nbytes <= MAX_PRIMITIVE_NBYTES:
             return Opaque(kind.name, (("data", Leaf(self.file.bytes_of(data))),))
-        what = Leaf(f"a value of {kind.name:.100}: {data.nbytes} bytes")
-        return Opaque(kind.name, (("data", Opaque(LEFT_OUT, (("what", what),))),))
+        return Opaque(kind.name, (("data", stub(f"a value of {kind.name:.100}: {data.nbytes} bytes")),))
 
     def _turned(self, inner: Value, path: Path) -> Node | None:
         """The transpose of a matrix, as a view of the matrix's own bytes; None if it is of something else.
@@ -542,11 +548,8 @@ class _JuliaWalk:
         The adjoint of complex numbers has other values than the matrix.
         """
         before = len(self.tensors)
-        inner = self._resolved(inner)
-        if not isinstance(inner, Document) or inner.get("tag") != "array":
-            return None
-        dtype, data = self._dtype(self._type(inner)), inner.get("data")
-        if not dtype or dtype.startswith("complex") or not isinstance(data, Binary):
+        inner, dtype, data = self._content(inner)
+        if not isinstance(inner, Document) or not dtype or dtype.startswith("complex") or not isinstance(data, Binary):
             return None
         outside = data in self.outside
         made = self._array(inner, path)
@@ -606,19 +609,12 @@ class _JuliaWalk:
 
     def _array_place(self, key: Value) -> Binary | None:
         """Where the bytes of an array of numbers are that is a key; None for any other key."""
-        key = self._resolved(key)
-        if isinstance(key, Document) and key.get("tag") == "array":
-            data = key.get("data")
-            return data if isinstance(data, Binary) and self._dtype(self._type(key)) else None
-        return key if isinstance(key, Binary) else None
+        _, dtype, data = self._content(key)
+        return data if isinstance(data, Binary) and dtype else None
 
     def _numbers(self, value: Value) -> list[Value] | None:
         """The elements of a row, or of a short array of numbers; None if it is neither."""
-        value = self._resolved(value)
-        if isinstance(value, Document) and value.get("tag") == "array":
-            data, dtype = value.get("data"), self._dtype(self._type(value))
-        else:
-            data, dtype = value, "uint8"
+        _, dtype, data = self._content(value)
         if isinstance(data, BsonArray):
             return data
         code = _types.CODES.get(dtype)
@@ -633,10 +629,13 @@ class _JuliaWalk:
         kind = "tuple" if value["tag"] == "tuple" else "Core.SimpleVector"
         return Sequence(kind, self._items(self._member(value, "data", BsonArray), path))
 
-    def _symbol(self, value: Document, path: Path) -> Node:
-        name = self._symbol_name(value)
+    def _called(self, kind: str, name: str) -> Node:
+        """An object that is only a name."""
         self._count(0, len(name))
-        return Opaque("Core.Symbol", (("name", Leaf(name)),))
+        return Opaque(kind, (("name", Leaf(name)),))
+
+    def _symbol(self, value: Document, path: Path) -> Node:
+        return self._called("Core.Symbol", self._symbol_name(value))
 
     def _symbol_name(self, value: Value) -> str:
         value = self._resolved(value)
@@ -646,14 +645,10 @@ class _JuliaWalk:
 
     def _a_type(self, value: Document, path: Path) -> Node:
         """A type that is a value itself."""
-        name = self._named(value).name
-        self._count(0, len(name))
-        return Opaque("Core.DataType", (("name", Leaf(name)),))
+        return self._called("Core.DataType", self._named(value).name)
 
     def _module(self, value: Document, path: Path) -> Node:
-        name = self._dotted(value, "path")
-        self._count(0, len(name))
-        return Opaque("Core.Module", (("name", Leaf(name)),))
+        return self._called("Core.Module", self._dotted(value, "path"))
 
     # --- types ----------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from paramtool.errors import FormatError, leading, plural, some
 from paramtool.formats.deepspeed.names import RankFiles
-from paramtool.formats.deepspeed.states import Findings, ModelStates, OptimizerStates, is_none, vector, whole
+from paramtool.formats.deepspeed.states import Findings, ModelStates, OptimizerStates, file_name, is_none, vector, whole
 from paramtool.grouping import grouped
+from paramtool.lazy_dataclass import frozen
 from paramtool.model.objects import Leaf, Node, tensor_names, under
 from paramtool.model.objects import Mapping as Tree
 from paramtool.model.view import Shape, Shapes, View
@@ -120,20 +121,24 @@ def _word(node: Node | None) -> str:
 
 
 def _base(one: ModelStates | OptimizerStates) -> str:
-    return one.file.path.replace("\\", "/").rpartition("/")[2]
+    return file_name(one.file.path)
 
 
 # The flat groups
 
 
-class CheckedGroups(NamedTuple):
-    """Where the elements of the parameters are, and what was odd."""
+@frozen
+class FlatGroups:
+    """The parameters of each flat group, where their elements are, and the states of all ranks."""
 
+    shapes: Sequence_[Shapes]
     fragments: Fragments
-    notes: tuple[str, ...]
+    ranks: Sequence_[OptimizerStates]
+    notes: tuple[str, ...] = ()
+    """What was odd."""
 
 
-def check_groups(shapes: Sequence_[Shapes], ranks: Sequence_[OptimizerStates], findings: Findings) -> CheckedGroups:
+def check_groups(shapes: Sequence_[Shapes], ranks: Sequence_[OptimizerStates], findings: Findings) -> FlatGroups:
     """Where the elements of each parameter are; findings where the vectors of the ranks have other lengths."""
     found: dict[str, tuple[Fragment, ...]] = {}
     names = [name for group in shapes for name in group]
@@ -146,7 +151,7 @@ def check_groups(shapes: Sequence_[Shapes], ranks: Sequence_[OptimizerStates], f
         elif wrong := [k for k, view in enumerate(one.masters) if view is None]:
             findings.add(f"rank {rank}: the float32 parameters of group {wrong[0]} are not one vector")
     if findings.lines:
-        return CheckedGroups({}, ())
+        return FlatGroups(shapes, {}, ranks)
     mapped = True
     for group, held in enumerate(shapes):
         if ranks[0].stage == 3:
@@ -155,9 +160,8 @@ def check_groups(shapes: Sequence_[Shapes], ranks: Sequence_[OptimizerStates], f
             made = _runs(group, held, ranks, findings)
             mapped = mapped and _is_mapped(group, made, ranks)
             found |= made
-    if not mapped and not findings.lines:
-        return CheckedGroups(found, (_unmapped(ranks, findings),))
-    return CheckedGroups(found, ())
+    notes = () if mapped or findings.lines else (_unmapped(ranks, findings),)
+    return FlatGroups(shapes, found, ranks, notes)
 
 
 def _slices(

@@ -15,11 +15,10 @@ from collections.abc import Sequence as Sequence_
 from dataclasses import replace
 
 from paramtool.errors import plural
-from paramtool.formats.deepspeed.agree import Fragments
+from paramtool.formats.deepspeed.agree import FlatGroups
 from paramtool.formats.deepspeed.joined import piece
-from paramtool.formats.deepspeed.states import OPTIMIZER, Findings, OptimizerStates, tensor, vector, wholes
+from paramtool.formats.deepspeed.states import OPTIMIZER, Findings, tensor, vector, wholes
 from paramtool.formats.joined import FolderTensors
-from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import (
     Key,
@@ -36,7 +35,7 @@ from paramtool.model.objects import (
     with_item,
 )
 from paramtool.model.storage import ByteRange
-from paramtool.model.view import Shape, Shapes, View
+from paramtool.model.view import Shape, View
 
 AT = "optimizer"
 """Where the tree is in the checkpoint."""
@@ -44,15 +43,6 @@ MASTERS, GROUPS = "fp32", "param_groups"
 
 State = Map[str, Map[str, Node]]
 """{parameter: {slot: what is kept}}"""
-
-
-@frozen
-class FlatGroups:
-    """The parameters of each flat group, and the states of all ranks."""
-
-    shapes: Sequence_[Shapes]
-    fragments: Fragments
-    ranks: Sequence_[OptimizerStates]
 
 
 def masters(flat: FlatGroups, joined: FolderTensors, name_of: Callable[[str], str]) -> None:

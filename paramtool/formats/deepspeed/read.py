@@ -17,10 +17,10 @@ from collections.abc import Sequence as Sequence_
 
 from paramtool.errors import plural, some
 from paramtool.formats.deepspeed import names, optimizer
-from paramtool.formats.deepspeed.agree import check_groups, check_models, check_ranks, of_slices
-from paramtool.formats.deepspeed.joined import checkpoint, last_mark, piece
+from paramtool.formats.deepspeed.agree import FlatGroups, check_groups, check_models, check_ranks, of_slices
+from paramtool.formats.deepspeed.joined import FRAGMENTS, checkpoint, last_mark, piece
 from paramtool.formats.deepspeed.names import RankFiles
-from paramtool.formats.deepspeed.optimizer import AT, MASTERS, FlatGroups
+from paramtool.formats.deepspeed.optimizer import AT, MASTERS
 from paramtool.formats.deepspeed.states import (
     Findings,
     ModelStates,
@@ -32,7 +32,7 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.joined import FolderTensors
 from paramtool.formats.torch.shared_params import PARTITIONED, holder
 from paramtool.model.checkpoint import Checkpoint, Link, Unknown
-from paramtool.model.objects import Leaf, Mapping, under, with_item
+from paramtool.model.objects import Mapping
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 
@@ -61,29 +61,17 @@ def read(path: str) -> Checkpoint:
     findings.refuse(AGAIN)
     notes = [*check_models(models, ranks, findings)]
     findings.refuse(AGAIN)
-    fragments = check_groups(models[0].shapes, ranks, findings)
+    flat = check_groups(models[0].shapes, ranks, findings)
     findings.refuse(AGAIN)
-    notes += fragments.notes
-    flat = FlatGroups(models[0].shapes, fragments.fragments, ranks)
+    notes += flat.notes
     joined = FolderTensors()
     notes += _module(models, flat, joined, findings)
     made = _optimizer(flat, joined, findings, last_mark(models[0].file.objects))
     findings.refuse(AGAIN)
-    top = models[0].file.objects
-    assert isinstance(top, Mapping)
-    top = with_item(with_item(top, AT, made), FRAGMENTS, None)
-    sources: list[ModelStates | OptimizerStates] = [*models, *ranks]
-    return checkpoint(
-        joined, top, [source for one in sources for source in one.file.files], asked,
-        notes=notes, producer=producer(models[0], f"ZeRO stage {ranks[0].stage}, {plural(len(ranks), 'rank')}"),
-    )  # fmt: skip
-
-
-def producer(model: ModelStates, what: str) -> str:
-    """The program that wrote a folder."""
-    version = under(model.file.objects, "ds_version")
-    number = f" {version.value}" if isinstance(version, Leaf) and isinstance(version.value, str) else ""
-    return f"DeepSpeed{number}, {what}"
+    held: list[ModelStates | OptimizerStates] = [*models, *ranks]
+    sources = [source for one in held for source in one.file.files]
+    what = f"ZeRO stage {ranks[0].stage}, {plural(len(ranks), 'rank')}"
+    return checkpoint(joined, models[0].file.objects, made, sources, asked, notes=notes, what=what)
 
 
 def _models(
@@ -134,9 +122,6 @@ def _optimizer(flat: FlatGroups, joined: FolderTensors, findings: Findings, firs
 # Under stages 1 and 2 `module` has every tensor.  Under stage 3 its parameters are empty: those that are trained are in
 # the flat groups of the optimizer, in float32, and frozen ones in `frozen_param_fragments` of each rank, in the type of
 # the model.
-
-
-FRAGMENTS = "frozen_param_fragments"
 
 
 def stored(model: ModelStates, joined: FolderTensors) -> Iterator[str]:

@@ -80,13 +80,14 @@ def read_file(path: str, findings: Findings, asked: list[Unknown]) -> Checkpoint
     try:
         found = torch_read.read(path)
     except FormatError as error:
-        findings.add(f"{_base(path)}: {error.message.replace(f'{path}: ', '')}")
+        findings.add(f"{file_name(path)}: {error.message.replace(f'{path}: ', '')}")
         return None
     asked += found.unknown
     return found
 
 
-def _base(path: str) -> str:
+def file_name(path: str) -> str:
+    """The name of a file."""
     return path.replace("\\", "/").rpartition("/")[2]
 
 
@@ -95,7 +96,7 @@ def model_states(path: str, findings: Findings, asked: list[Unknown]) -> ModelSt
     file = read_file(path, findings, asked)
     if file is None:
         return None
-    top, name = file.objects, _base(file.path)
+    top, name = file.objects, file_name(file.path)
     module = under(top, "module")
     if not isinstance(module, Mapping):
         findings.add(f"{name}: has no `module`; expected the tensors of a model")
@@ -136,7 +137,7 @@ def optimizer_states(path: str, findings: Findings, asked: list[Unknown]) -> Opt
     file = read_file(path, findings, asked)
     if file is None:
         return None
-    name = _base(file.path)
+    name = file_name(file.path)
     top = under(file.objects, OPTIMIZER)
     held = dict(pairs(top))
     key = next((key for key in BASES if key in held), "")

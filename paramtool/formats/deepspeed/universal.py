@@ -23,7 +23,7 @@ from paramtool.formats.deepspeed import names, optimizer
 from paramtool.formats.deepspeed.agree import check_models
 from paramtool.formats.deepspeed.joined import checkpoint, last_mark
 from paramtool.formats.deepspeed.optimizer import AT, GROUPS, MASTERS
-from paramtool.formats.deepspeed.read import FRAGMENTS, joined_module, lacks, producer, stored
+from paramtool.formats.deepspeed.read import joined_module, lacks, stored
 from paramtool.formats.deepspeed.states import (
     LAYOUT,
     OPTIMIZER,
@@ -38,7 +38,7 @@ from paramtool.formats.deepspeed.states import (
 from paramtool.formats.files import is_folder, open_source
 from paramtool.formats.joined import FolderTensors
 from paramtool.model.checkpoint import Checkpoint, Unknown
-from paramtool.model.objects import Leaf, Node, TensorRef, under, with_item
+from paramtool.model.objects import Leaf, Node, TensorRef, under
 from paramtool.model.objects import Mapping as Tree
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import Shape, View, contiguous
@@ -87,12 +87,9 @@ class _UniversalFolder:
         notes += [*adding, *self._again(first)]
         made = self._optimizer(first, common, kept, sliced)
         self.findings.refuse(CONVERT)
-        top = first.file.objects
-        assert isinstance(top, Tree)
-        top = with_item(with_item(top, AT, made), FRAGMENTS, None)
-        files = [file for one in models for file in one.file.files]
-        said = producer(first, f"universal, of ZeRO stage {'3' if sliced else '1 or 2'}")
-        return checkpoint(self.joined, top, [*files, *self.sources], self.asked, notes=notes, producer=said)
+        files = [*(file for one in models for file in one.file.files), *self.sources]
+        what = f"universal, of ZeRO stage {'3' if sliced else '1 or 2'}"
+        return checkpoint(self.joined, first.file.objects, made, files, self.asked, notes=notes, what=what)
 
     def _file(self, path: str) -> Checkpoint | None:
         """One file of the folder `zero`; None, with a line, where it cannot be read."""

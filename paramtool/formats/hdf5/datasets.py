@@ -29,7 +29,7 @@ from paramtool.errors import FormatError, UnsafeError
 from paramtool.formats import sandbox
 from paramtool.model.checkpoint import Unreadable, Value
 from paramtool.model.dtype import DTYPES
-from paramtool.model.storage import Backing, ByteRange, Encoded, Inline, Storage
+from paramtool.model.storage import Backing, ByteRange, Encoded, Inline, Storage, overlapping
 from paramtool.model.view import MAX_EXTENT, Shape, contiguous
 
 STEP = "hdf5:"
@@ -427,15 +427,12 @@ class Datasets:
 
     def check_apart(self) -> None:
         """FormatError if two datasets overlap, which no writer does."""
-        stop, last = 0, ByteRange("", 0, 0)
         places = (s.backing.source if isinstance(s.backing, Encoded) else s.backing for s in self.storages.values())
-        ranges = {p for p in places if isinstance(p, ByteRange) and p != self.place and p.nbytes}
-        for place in sorted(ranges, key=lambda p: p.start):
-            if place.start < stop:
-                raise FormatError(
-                    f"{self.where}: datasets overlap: bytes {last.start}-{last.stop} and {place.start}-{place.stop}"
-                )
-            stop, last = place.stop, place
+        if found := overlapping(p for p in places if isinstance(p, ByteRange) and p != self.place and p.nbytes):
+            last, place = found
+            raise FormatError(
+                f"{self.where}: datasets overlap: bytes {last.start}-{last.stop} and {place.start}-{place.stop}"
+            )
 
 
 def texts(held: File, names: Collection[str]) -> dict[str, str]:

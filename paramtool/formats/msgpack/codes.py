@@ -5,7 +5,9 @@ Sources: github.com/msgpack/msgpack/blob/master/spec.md; flax/serialization.py (
 
 from __future__ import annotations
 
-from struct import Struct
+from collections.abc import Callable
+from io import BytesIO
+from struct import Struct, error
 
 NDARRAY, COMPLEX, SCALAR = 1, 2, 3
 """Flax's extension types: an array and a NumPy scalar, each packed as [shape, dtype, bytes], and a complex number."""
@@ -32,6 +34,22 @@ NUMBERS = {
 CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
+def began(take: Callable[[int], bytes]) -> tuple[str, int]:
+    """(what follows, its length), or for a number ("", its first byte); `take` gives the next bytes."""
+    first = take(1)[0]
+    for low, high, kind in FIXED:
+        if low <= first < high:
+            return kind, first - low & (0x1F if kind == "str" else 0x0F)
+    if first in LENGTHS:
+        kind, form = LENGTHS[first]
+        return kind, int(form.unpack(take(form.size))[0])
+    if first in FIXED_EXT:
+        return "ext", FIXED_EXT[first]
+    if first == 0xC1:
+        raise ValueError("found 0xc1, which msgpack never uses; expected a value")
+    return "", first
+
+
 def begins_tree(head: bytes, nbytes: int) -> bool:
     r"""Whether a file of `nbytes` bytes that begins with `head` can be a tree of flax's.
 
@@ -47,21 +65,15 @@ def begins_tree(head: bytes, nbytes: int) -> bool:
     """For each value that is open, innermost last: whether it is a key."""
     texts = 0
     while keys and at < len(head):
-        is_key = keys.pop()
+        is_key, stream = keys.pop(), BytesIO(head[at : at + 5])
         first = head[at]
-        kind = next((kind for low, high, kind in FIXED if low <= first < high), "")
-        count, at = first & (0x1F if kind == "str" else 0x0F), at + 1
-        if first in LENGTHS:
-            kind, form = LENGTHS[first]
-            if at + form.size > len(head):
-                break
-            count, at = form.unpack_from(head, at)[0], at + form.size
-        elif first in FIXED_EXT:
-            kind, count = "ext", FIXED_EXT[first]
-        elif first in NUMBERS:
-            at += NUMBERS[first].size
-        elif first == 0xC1:
+        try:
+            kind, count = began(stream.read)
+        except error:  # the length is behind these bytes
+            break
+        except ValueError:
             return False
+        at += stream.tell() + (NUMBERS[first].size if first in NUMBERS else 0)
         if is_key and (kind not in ("", "str") or first in CONSTANTS or 0xCA <= first <= 0xCB):
             return False
         if count * (2 if kind == "map" else 1) > nbytes - at and kind:

@@ -28,7 +28,7 @@ from paramtool.formats.msgpack import codes
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry, Section, Unreadable, Value
 from paramtool.model.dtype import DTYPES
-from paramtool.model.objects import EMPTY, LEFT_OUT, Leaf, Mapping, Node, Opaque, Sequence, TensorRef
+from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, TensorRef, stub
 from paramtool.model.storage import ByteRange, Encoded, SourceFile, Storage
 from paramtool.model.view import MAX_AXES, MAX_EXTENT, Shape, View, contiguous
 
@@ -149,18 +149,7 @@ class _Walker:
 
     def head(self) -> tuple[str, int]:
         """(what follows, its length), or for a number ("", its first byte)."""
-        first = self.take(1)[0]
-        for low, high, kind in codes.FIXED:
-            if low <= first < high:
-                return kind, first - low & (0x1F if kind == "str" else 0x0F)
-        if first in codes.LENGTHS:
-            kind, form = codes.LENGTHS[first]
-            return kind, int(form.unpack(self.take(form.size))[0])
-        if first in codes.FIXED_EXT:
-            return "ext", codes.FIXED_EXT[first]
-        if first == 0xC1:
-            raise ValueError("found 0xc1, which msgpack never uses; expected a value")
-        return "", first
+        return codes.began(self.take)
 
     def number(self, first: int) -> bool | int | float | None:
         """A number, None, True or False, from its first byte."""
@@ -221,7 +210,7 @@ class _Walker:
             return Leaf(complex(real, imaginary))
         self.skip(nbytes)
         self.left_out.append(f"{SEPARATOR.join(path)!r:.200}: is of the extension type {kind}, and was left out")
-        return _left_out(f"{nbytes} bytes of the extension type {kind}")
+        return stub(f"{nbytes} bytes of the extension type {kind}")
 
     def name(self, path: tuple[str, ...]) -> str:
         """What a tensor is called; a defect, if another is called so."""
@@ -340,7 +329,7 @@ class _Walker:
             self.keep(nbytes)
             return Leaf(self.take(nbytes))
         self.skip(nbytes)
-        return _left_out(f"{nbytes} bytes")
+        return stub(f"{nbytes} bytes")
 
     def keep(self, nbytes: int) -> None:
         """Count what is kept of strings and bytes."""
@@ -375,7 +364,3 @@ def _numbered(node: Node | None) -> list[Node]:
         raise ValueError("an array in pieces has no numbered shape and chunks")
     found = dict(node.items)
     return [found[str(k)] for k in range(len(found))]
-
-
-def _left_out(what: str) -> Node:
-    return Opaque(LEFT_OUT, (("what", Leaf(what)),))

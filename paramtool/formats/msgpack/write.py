@@ -11,14 +11,14 @@ An array above 1 GiB is written in pieces, as flax does it (`_chunk`).  Source: 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from collections.abc import Mapping as DictOf
 from dataclasses import replace
 from math import prod
 
 from paramtool.errors import PlanError
 from paramtool.formats.msgpack import codes
-from paramtool.formats.output import OutputFile, Segment, is_utf8, tensor_above
+from paramtool.formats.output import OutputFile, Segment, is_utf8, joined, tensor_above
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.nested import SEPARATOR, leaves, nested
@@ -125,7 +125,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
             assert isinstance(inner, dict)
             place = inner
         place[last] = target
-    return (OutputFile("", tuple(_joined(_packed(tree)))),)
+    return (OutputFile("", joined(_packed(tree))),)
 
 
 def _tree(node: Node, targets: DictOf[str, Target]) -> Tree | Target | Leaf | Sequence:
@@ -137,19 +137,6 @@ def _tree(node: Node, targets: DictOf[str, Target]) -> Tree | Target | Leaf | Se
         return targets[node.name]
     assert isinstance(node, (Leaf, Sequence))
     return node
-
-
-def _joined(segments: Iterable[Segment]) -> Iterator[Segment]:
-    """The same with literal bytes that follow each other as one segment."""
-    literal = bytearray()
-    for segment in segments:
-        if isinstance(segment, bytes):
-            literal += segment
-            continue
-        yield bytes(literal)
-        literal.clear()
-        yield segment
-    yield bytes(literal)
 
 
 def _packed(node: Tree | Target | Leaf | Sequence) -> Iterator[Segment]:

@@ -30,19 +30,19 @@ DIRECTIONS = {"forward": (1, ""), "reverse": (1, "backward"), "bidirectional": (
 USUAL = {"lstm": ["Sigmoid", "Tanh", "Tanh"], "gru": ["Sigmoid", "Tanh"], "rnn": ["Tanh"]}
 """The default activations: of the gates, of the candidate, of the output."""
 ACTIVATIONS: dict[str, tuple[str, tuple[float | None, ...]]] = {
-    "sigmoid": ("sigmoid", ()),
-    "tanh": ("tanh", ()),
-    "relu": ("relu", ()),
-    "hardsigmoid": ("hard_sigmoid", (0.2, 0.5)),
-    "leakyrelu": ("leaky_relu", (0.01,)),
-    "thresholdedrelu": ("thresholded_relu", (1.0,)),
-    "elu": ("elu", (1.0,)),
-    "softsign": ("softsign", ()),
-    "softplus": ("softplus", ()),
-    "affine": ("affine", (None, None)),
-    "scaledtanh": ("scaled_tanh", (None, None)),
+    "Sigmoid": ("sigmoid", ()),
+    "Tanh": ("tanh", ()),
+    "Relu": ("relu", ()),
+    "HardSigmoid": ("hard_sigmoid", (0.2, 0.5)),
+    "LeakyRelu": ("leaky_relu", (0.01,)),
+    "ThresholdedRelu": ("thresholded_relu", (1.0,)),
+    "Elu": ("elu", (1.0,)),
+    "Softsign": ("softsign", ()),
+    "Softplus": ("softplus", ()),
+    "Affine": ("affine", (None, None)),
+    "ScaledTanh": ("scaled_tanh", (None, None)),
 }
-"""{name in lower case: (word of a spec, default alpha and beta)}; the numbers are from the operators' documentation."""
+"""{name: (word of a spec, default alpha and beta)}; the numbers are from the operators' documentation."""
 
 
 @frozen
@@ -136,11 +136,11 @@ def _activations(node: Node, kind: str, directions: int) -> Iterator[str]:
     if len(names) != len(usual):
         raise ValueError(f"has {plural(len(names), 'activation')}; expected {len(usual)}")
     alphas, betas = iter(node.numbers("activation_alpha")), iter(node.numbers("activation_beta"))
-    made = []
+    made, known = [], {name.lower(): row for name, row in ACTIVATIONS.items()}
     for name in names:
-        if name.lower() not in ACTIVATIONS:
+        if name.lower() not in known:
             raise ValueError(f"has the activation {name!r:.60}, which a spec cannot express")
-        word, usual_numbers = ACTIVATIONS[name.lower()]
+        word, usual_numbers = known[name.lower()]
         given = [next(values, usual_) for values, usual_ in zip((alphas, betas), usual_numbers, strict=False)]
         numbers = [number for number in given if number is not None]
         if len(numbers) < len(given):

@@ -15,7 +15,7 @@ from paramtool.errors import PlanError, listed, plural
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.onnx import _layers, proto, write
 from paramtool.formats.onnx.model import GraphWalk, walked
-from paramtool.formats.output import OutputFile, Segment
+from paramtool.formats.output import OutputFile, Segment, joined
 from paramtool.formats.protobuf import BYTES, Reader, Span
 from paramtool.formats.splice import spliced
 from paramtool.grouping import grouped
@@ -155,4 +155,4 @@ def _filled(path: str, segments: Iterable[Segment], fills: Mapping[tuple[int, in
             found += spliced(segment, mine)
         else:
             found.append(segment)
-    return write.joined(found)
+    return joined(found)

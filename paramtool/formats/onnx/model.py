@@ -197,24 +197,34 @@ class GraphWalk:
         for attribute in self.reader.messages(node, "attribute", proto.ATTRIBUTE):
             name = self.reader.text(attribute, "name")
             attributes[name] = attribute
-            for place in attribute.get("g", ()):
-                self.graph(place, f"{prefix}{label}/{name}/", scope, depth + 1, around=prefix)
-            for k, place in enumerate(attribute.get("graphs", ())):
-                self.graph(place, f"{prefix}{label}/{name}.{k}/", scope, depth + 1, around=prefix)
+            for span in attribute.get("g", ()):
+                self.graph(span, f"{prefix}{label}/{name}/", scope, depth + 1, around=prefix)
+            for k, span in enumerate(attribute.get("graphs", ())):
+                self.graph(span, f"{prefix}{label}/{name}.{k}/", scope, depth + 1, around=prefix)
         inputs = tuple(self.reader.texts(node, "input"))
-        names = [scope.get(name) or prefix + name for name in inputs]
+        keys = [name and (scope.get(name) or self.operands.key(prefix, name)) for name in inputs]
         path = self.scope(node) if any(map(proto.NUMBERED.fullmatch, inputs)) and operator not in _rnn.KINDS else ""
-        self.use(operator, f"{path}{prefix}{label}", names, outputs, prefix=prefix, attributes=attributes)
+        numbers: dict[str, float] = {}
+        for names, read, place in (
+            (("group", "axis", "transB"), self.reader.number, "i"), (("alpha", "beta"), self.reader.real, "f"),
+        ):  # fmt: skip
+            numbers |= {name: read(attributes[name], place) for name in names if name in attributes}
+        self.uses.node(
+            operator, f"{path}{prefix}{label}", keys, [prefix + name for name in outputs], numbers=numbers,
+            shapes={name: one.shape for name in keys if isinstance(one := self.found.get(name), OnnxTensor)},
+            axes=[*self.reader.varints(attributes.get("perm", {}).get("ints", ()))],
+            settings={word: self._setting(attributes[name], place) for name, (word, place) in _layers.SETTINGS.items()
+                      if name in attributes},
+        )  # fmt: skip
         if operator != "Identity" or not inputs or inputs[0] not in scope:  # else a second name of a stored tensor
-            keys = [name and (scope.get(name) or self.operands.key(prefix, name)) for name in inputs]
             self.operands.node(operator if domain in _rnn.DOMAINS else "", prefix, keys, outputs)
         if domain not in _rnn.DOMAINS:
             if operator.endswith(tuple(_rnn.KINDS)):
                 self.notes.append(f"{operator} node {prefix + label!r:.200}, of {domain!r:.200}, is not converted")
             return
         if operator == "Constant" and outputs:
-            for place in attributes.get("value", {}).get("t", ()):
-                self.tensor(place, outputs[0], prefix, scope)
+            for span in attributes.get("value", {}).get("t", ()):
+                self.tensor(span, outputs[0], prefix, scope)
                 self.constants.add(prefix + outputs[0])
             value = attributes.get("sparse_value", {})
             for sparse in self.reader.messages(value, "sparse_tensor", proto.SPARSE_TENSOR):
@@ -241,32 +251,6 @@ class GraphWalk:
         said = next((value for key, value in pairs(self.reader, node, "metadata_props") if key == proto.SCOPES), "")
         words = re.findall("'([^']*)'", said)  # the last is the node
         return "".join(f"/{word}/" for word in words[-2:-1] if word)
-
-    def use(
-        self,
-        operator: str,
-        label: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        *,
-        prefix: str,
-        attributes: Mapping[str, Message],
-    ) -> None:
-        """Note what a node takes initializers as."""
-        found = {name: self.found[name] for name in inputs if name in self.found}
-        shapes = {name: one.shape for name, one in found.items() if isinstance(one, OnnxTensor)}
-        keys = [one if one in found else self.operands.key(prefix, one.removeprefix(prefix)) for one in inputs]
-        numbers: dict[str, float] = {}
-        for names, read, place in (
-            (("group", "axis", "transB"), self.reader.number, "i"), (("alpha", "beta"), self.reader.real, "f"),
-        ):  # fmt: skip
-            numbers |= {name: read(attributes[name], place) for name in names if name in attributes}
-        self.uses.node(
-            operator, label, keys, [prefix + name for name in outputs], shapes=shapes, numbers=numbers,
-            axes=[*self.reader.varints(attributes.get("perm", {}).get("ints", ()))],
-            settings={word: self._setting(attributes[name], place) for name, (word, place) in _layers.SETTINGS.items()
-                      if name in attributes},
-        )  # fmt: skip
 
     def _setting(self, attribute: Message, place: str) -> object:
         """The value of an attribute, by the field that has it."""

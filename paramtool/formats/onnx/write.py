@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paramtool.formats.onnx import proto
 from paramtool.formats.onnx._rnn import ACTIVATIONS, INPUTS, STATES, WEIGHTS
-from paramtool.formats.output import OutputFile, Segment
+from paramtool.formats.output import OutputFile, Segment, joined, length
 from paramtool.formats.protobuf import BYTES, FIXED32, VARINT
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import Target
@@ -145,17 +145,10 @@ def _said(networks: Sequence[RecurrentNetwork]) -> str:
 
 OPERATORS = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
 FUNCTIONS = {word: (name, numbers) for name, (word, numbers) in ACTIVATIONS.items()}
-SPELLED = (
-    "Sigmoid", "Tanh", "Relu", "HardSigmoid", "LeakyRelu", "ThresholdedRelu", "Elu", "Softsign", "Softplus", "Affine",
-    "ScaledTanh",
-)  # fmt: skip
-"""The activations as ONNX spells them."""
 LINEAR = ("affine", (1.0, 0.0))
 """ONNX has no linear activation; its Affine with these numbers is one."""
 REDUCE = {"sum": "ReduceSum", "ave": "ReduceMean", "mul": "ReduceProd"}
 """The operator by which the outputs of two directions are merged."""
-FLOAT, INT, STRING, FLOATS, INTS, STRINGS = 1, 2, 3, 6, 7, 8
-"""AttributeProto.AttributeType."""
 
 
 class RecurrentNetwork(NamedTuple):
@@ -217,20 +210,10 @@ def node(operator: str, inputs: Iterable[str], outputs: Iterable[str], name: str
 
 
 def _attribute(name: str, value: object) -> bytes:
-    """The fields of an AttributeProto."""
-    start = text(1, name)
-    if isinstance(value, float):
-        return start + real(2, value) + whole(20, FLOAT)
-    if isinstance(value, int):
-        return start + whole(3, value) + whole(20, INT)
-    if isinstance(value, str):
-        return start + text(4, value) + whole(20, STRING)
-    assert isinstance(value, list)
-    if isinstance(value[0], float):
-        return start + b"".join(real(7, one) for one in value) + whole(20, FLOATS)
-    if isinstance(value[0], int):
-        return start + b"".join(whole(8, one) for one in value) + whole(20, INTS)
-    return start + b"".join(text(9, one) for one in value) + whole(20, STRINGS)
+    """The fields of an AttributeProto: a number or a text, or a list of them."""
+    values, more = (value, LISTS) if isinstance(value, list) else ([value], 0)
+    write, number, kind = ATTRIBUTES[type(values[0])]
+    return text(1, name) + b"".join(write(number + more, one) for one in values) + whole(20, kind + more)
 
 
 def value_info(number: int, name: str, type: int, shape: Sequence[int | str]) -> bytes:
@@ -316,7 +299,7 @@ def _attributes(one: RecurrentNetwork) -> dict[str, object]:
         for word, given in each:
             word, given = LINEAR if word == "linear" else (word, given)
             name, usual = FUNCTIONS[word]
-            names.append(next(one for one in SPELLED if one.lower() == name))
+            names.append(name)
             numbers = [number for number in (*given, *usual[len(given) :]) if number is not None]
             alphas += numbers[:1]
             betas += numbers[1:2]
@@ -413,24 +396,9 @@ def nested(number: int, parts: Iterable[Segment]) -> tuple[Segment, ...]:
     return (opening(number, length(inside)), *inside)
 
 
-def length(parts: Sequence[Segment]) -> int:
-    """How many bytes segments have."""
-    return sum(len(part) if isinstance(part, bytes) else part.nbytes for part in parts)
-
-
-def joined(parts: Iterable[Segment]) -> tuple[Segment, ...]:
-    """The segments with literal bytes that follow each other as one."""
-    found: list[Segment] = []
-    literal: list[bytes] = []
-    for part in parts:
-        if isinstance(part, bytes):
-            literal.append(part)
-            continue
-        if literal:
-            found.append(b"".join(literal))
-            literal.clear()
-        if part.nbytes:
-            found.append(part)
-    if literal:
-        found.append(b"".join(literal))
-    return tuple(found)
+ATTRIBUTES: Mapping[type, tuple[Callable[[int, Any], bytes], int, int]] = {
+    float: (real, 2, 1), int: (whole, 3, 2), str: (text, 4, 3),
+}  # fmt: skip
+"""{type: (its writer, the number of its field in an AttributeProto, AttributeProto.AttributeType)}"""
+LISTS = 5
+"""What both numbers are more for a list."""

@@ -35,7 +35,7 @@ from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entries, Entry, Section
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import EMPTY, Node, TensorRef
-from paramtool.model.storage import ByteRange, Encoded, Storage
+from paramtool.model.storage import ByteRange, Encoded, Storage, overlapping
 from paramtool.model.view import Shape, View, contiguous
 
 NAME = "tensorflow"
@@ -212,16 +212,12 @@ class _BundleTensors:
 
     def check_apart(self) -> None:
         """FormatError if ranges of tensors overlap without being the same."""
-        end: dict[str, tuple[int, ByteRange]] = {}
-        for place, _ in sorted(self.places):
-            stop, other = end.get(place.file, (0, place))
-            if place.start < stop and place != other:
-                raise FormatError(
-                    f"{place.file}: tensors in bytes {other.start} to {other.stop} and "
-                    f"{place.start} to {place.stop} overlap; expected each in bytes of its own"
-                )
-            if place.stop > max(stop, place.start):
-                end[place.file] = (place.stop, place)
+        if found := overlapping(place for place, _ in self.places):
+            other, place = found
+            raise FormatError(
+                f"{place.file}: tensors in bytes {other.start} to {other.stop} and "
+                f"{place.start} to {place.stop} overlap; expected each in bytes of its own"
+            )
 
     def left_out(self) -> tuple[str, ...]:
         """What was left out."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Mapping as Map
-from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -24,9 +23,10 @@ from paramtool.errors import some
 from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.nested import SEPARATOR, leaves
-from paramtool.model.objects import EMPTY, Key, Mapping, Node, TensorRef, word
+from paramtool.model.objects import EMPTY, Mapping, Node, TensorRef, word
 from paramtool.model.optimizer import Group, OptimizerState, Slot, SlotKind, StateEntry
 from paramtool.model.view import Shape, Shapes
+from paramtool.passes.optimizer.tree import changed
 
 FORM = "optax"
 KINDS: Map[str, SlotKind] = {
@@ -205,14 +205,15 @@ def paths(objects: Node, names: Collection[str]) -> dict[_Path, str]:
     return {}
 
 
-def rebuilt(node: Mapping, change: NewParameters) -> Mapping:
+def rebuilt(node: Mapping, change: NewParameters) -> Node:
     """An optimizer with other parameters.
 
     An empty dict for several parameters stays where none of them changes, and stands for each of them else.
     """
-    for tree in slot_trees(node, change.names):
-        node = _put(node, tree.at, _nested([*_new_items(tree, change)]))
-    return node
+    made: Node = node
+    for one in slot_trees(node, change.names):
+        made = changed(made, ".".join(one.at), lambda _, one=one: _nested([*_new_items(one, change)]))  # type: ignore[misc]
+    return made
 
 
 def _new_items(tree: SlotTree, change: NewParameters) -> Iterator[tuple[_Path, Node]]:
@@ -230,17 +231,6 @@ def _new_items(tree: SlotTree, change: NewParameters) -> Iterator[tuple[_Path, N
             if place not in done:
                 yield place, EMPTY if held is None else TensorRef(held)
             done.add(place)
-
-
-def _put(node: Mapping, at: _Path, new: Mapping) -> Mapping:
-    """The same mapping with another one at a path."""
-    if not at:
-        return new
-    items: list[tuple[Key, Node]] = []
-    for key, child in node.items:
-        is_there = word(key) == at[0] and isinstance(child, Mapping)
-        items.append((key, _put(child, at[1:], new) if is_there else child))  # type: ignore[arg-type]
-    return replace(node, items=tuple(items))
 
 
 def _nested(items: Sequence[tuple[_Path, Node]]) -> Mapping:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paramtool.errors import Defects, plural
-from paramtool.model.checkpoint import Checkpoint, pending
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import (
     Key,
     Leaf,
@@ -33,6 +33,7 @@ from paramtool.model.objects import (
 )
 from paramtool.model.optimizer import Group, OptimizerState, Slot, StateEntry
 from paramtool.model.view import Shape, View, Views
+from paramtool.passes.compat.wanted import plain_window
 from paramtool.passes.optimizer import slots, tree
 
 _TORCH = ("state", "param_groups")
@@ -77,13 +78,8 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
 
 def plain_views(checkpoint: Checkpoint) -> dict[str, View]:
     """The windows of the plain tensors, and of those whose sign or conjugation is still to be carried out."""
-    found = {}
-    for name, entry in checkpoint.entries.items():
-        if isinstance(entry.value, View):
-            found[name] = entry.value
-        elif waiting := pending(entry.value):
-            found[name] = waiting[1]
-    return found
+    windows = ((name, plain_window(entry.value)) for name, entry in checkpoint.entries.items())
+    return {name: view for name, view in windows if view is not None}
 
 
 def shapes_of(checkpoint: Checkpoint) -> dict[str, Shape]:
