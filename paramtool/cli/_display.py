@@ -19,7 +19,7 @@ class Display:
     """What the command line says of printing."""
 
     def __init__(self) -> None:
-        self.quiet = self.verbose = self.wide = False
+        self.quiet = self.verbose = self.wide = self.as_json = False
         self.color = "auto"
 
 
@@ -65,6 +65,11 @@ def adding(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
 
 options = adding(OPTIONS)
 """Add the options; they change `current`, and the command does not see them."""
+
+
+def json_option(text: str = "Print one JSON document (schema: docs/json.md).") -> Callable[[Any], Any]:
+    """The option `--json`, for the commands that have a document."""
+    return click.option("--json", "as_json", is_flag=True, expose_value=False, callback=_set, help=text)
 
 
 def most(number: int) -> int:

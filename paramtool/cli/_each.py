@@ -15,14 +15,13 @@ if TYPE_CHECKING:
 
 def report(
     found: Each[R],
-    as_json: bool,
     rows: Callable[[R], Iterable[_render.Row]],
     *,
     flag: Callable[[R], str],
 ) -> None:
     """Print what was done with each set; `flag` is what `verify` needs to know of one."""
     warnings = (*(text for one in found.members for text in one.warnings), *found.warnings)
-    _render.report(found, as_json, _rows(found, rows, flag), warnings)
+    _render.report(found, _rows(found, rows, flag), warnings)
 
 
 def _rows(found: Each[R], rows: Callable[[R], Iterable[_render.Row]], flag: Callable[[R], str]) -> _render.Rows:

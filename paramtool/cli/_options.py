@@ -1,9 +1,10 @@
 """Options of commands, each said once: the function of the library has its name, type and default, a row the rest.
 
-A command is `@options(function, keep=Row("Which name owns ...", "GLOB"), ...)`.  The keyword `keep` of the function
-becomes the flag `--keep` in the order of the rows, with the type of its annotation: a bool is a switch (`--no-x` where
-it is on), an int a size, a path is looked at, a sequence may be repeated, and a mapping is NAME=OTHER, repeated.  What
-the function does not know, such as how a report is printed, is an option of click in place of a row.
+A command is `@command_line(function, keep=Row("Which name owns ...", "GLOB"), ...)`.  The keyword `keep` of
+the function becomes the flag `--keep` in the order of the rows, with the type of its annotation: a bool is a switch
+(`--no-x` where it is on), an int a size, a path is looked at, a sequence may be repeated, and a mapping is NAME=OTHER,
+repeated.  What the function does not know, such as how a report is printed, is a switch, or an option of click in place
+of a row.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import click
 
 from paramtool.cli import _completion, _render
 from paramtool.cli._completion import Completer
-from paramtool.cli._display import F, adding
+from paramtool.cli._display import OPTIONS, adding, json_option
+from paramtool.cli._help import Command
 from paramtool.cli._text import FILE, OUTPUT_FILE, Size, size
 from paramtool.commands.name_lists import pairs
 from paramtool.formats import files
@@ -38,10 +40,31 @@ class Row(NamedTuple):
     choices: Sequence[str] = ()
 
 
-def options(function: Callable[..., Any], **rows: Row | ClickOption) -> Callable[[F], F]:
-    """Add the options of a function to its command, in their order."""
+def command_line(
+    function: Callable[..., Any],
+    *arguments: ClickOption,
+    codes: str,
+    called: str = "",
+    common: str = "",
+    more: Callable[[], Sequence[tuple[str, str]]] = tuple,
+    **rows: Any,
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """The command with the name of a function: its arguments, its options in their order, and those of all commands.
+
+    `codes` are its exit codes, and `common` and `more` as of `Command`.
+    """
     known = signature(function).parameters
-    return adding([option(known[name], row) if isinstance(row, Row) else row for name, row in rows.items()])
+    made = [
+        option(known.get(name) or _switch(name), row) if isinstance(row, Row) else row for name, row in rows.items()
+    ]
+    command = click.command(
+        called or function.__name__, cls=Command, common=common, more=more, epilog=f"Exit codes: {codes}"
+    )
+    return lambda body: command(adding([*arguments, *made, *OPTIONS])(body))
+
+
+def _switch(name: str) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation="bool")
 
 
 def option(keyword: Parameter, row: Row) -> ClickOption:
@@ -87,7 +110,7 @@ def _limit(ctx: click.Context, param: click.Parameter, nbytes: int | None) -> No
 
 # --- What several commands have --------------------------------------------------------------------------------------
 
-ALLOWING: dict[str, Row | ClickOption] = {
+ALLOWING: dict[str, Any] = {
     "allow_class": Row("Accept pickles that call NAME or hold objects of a class that matches it; paramtool runs "
                        "none of them.  Repeatable.", "NAME", _completion.classes),
     "allow_unknown": Row("Accept pickles that call unknown names; paramtool runs nothing, so what they would make is "
@@ -98,24 +121,25 @@ ALLOWING: dict[str, Row | ClickOption] = {
         "its files]"),
 }  # fmt: skip
 """What of a checkpoint a person has looked at and allows; what is read keeps to the limit."""
-READING: dict[str, Row | ClickOption] = {
+READING: dict[str, Any] = {
     **ALLOWING,
     "config": Row("Read this config.json, or the one in this folder, in place of the one beside the checkpoint: it "
                   "says which names the model ties.  `none` reads none.", "PATH"),
 }  # fmt: skip
 """The same, and the config of the model."""
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+JSON = json_option()
+PATH = click.argument("path", metavar="FILE", type=FILE)
 ONLY = Row("Read this section of a training checkpoint and strip its prefix.", "SECTION", _completion.sections)
 MEMORY = Row("Use at most this much memory to compare tensors.  [default: 512MiB]")
 MAX_SHARD_SIZE = Row("Write a folder of shards of at most this size, for example 5GB.")
-OBJECTS: dict[str, Row | ClickOption] = {
+OBJECTS: dict[str, Any] = {
     "skip_unsupported": Row("Leave out tensors and objects that the output format cannot hold."),
     "plain": Row("In a torch file, write objects as dicts, lists, numbers and strings, so that "
                  "torch.load(weights_only=True) opens it."),
     "strict": Row("Fail instead of leaving out objects that the output format cannot hold."),
 }  # fmt: skip
 """What becomes of what is no tensor."""
-WRITING: dict[str, Row | ClickOption] = {
+WRITING: dict[str, Any] = {
     **READING,
     "verify": Row("Do not read the output back."),
     "dry_run": Row("Print what would be done and write nothing."),
@@ -127,7 +151,7 @@ ALIGN = Row("Align tensor data to a multiple of BYTES.  With 4096, tensors of wh
 FAIL_ON = Row("Exit with code 1 if RULE finds something; `paramtool help inspect --all` lists the rules.  Repeatable.",
               "RULE", _completion.rules)  # fmt: skip
 WEIGHTS = Row("Read this set of weights, where a folder has several.", "FILE")
-EACH = click.option("--each", is_flag=True, help="Write every set of weights of a folder and of the folders inside it.")
+EACH = Row("Write every set of weights of a folder and of the folders inside it.")
 FORMAT = Row("Write a folder in this format; dcp is torch.distributed.checkpoint.", choices=("safetensors", "dcp"))
 """The format of an output folder."""
 

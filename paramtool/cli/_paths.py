@@ -55,13 +55,6 @@ class Path(click.Path):
         return path
 
 
-class EachPath(click.Path):
-    """One of several paths, each of which is checked when its turn comes."""
-
-    def __init__(self) -> None:
-        super().__init__(readable=False)
-
-
 def check(path: str, command: str | None = None) -> None:
     """UsageError where a path is a URL, the id of a model, `-`, or a pattern that matches nothing."""
     if not path or os.path.lexists(path):

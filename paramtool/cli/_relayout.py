@@ -16,7 +16,6 @@ from paramtool.cli._options import (
     ONLY,
     WEIGHTS,
     WRITING,
-    ClickOption,
     Row,
     physical,
 )
@@ -42,14 +41,11 @@ if TYPE_CHECKING:
     from paramtool.commands.rearrangement import Rearrangement
     from paramtool.commands.relayouted import Relayouted
 
-EPILOG = (
-    "Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit the layout, "
-    "6 the format cannot hold it, 7 output."
-)
+CODES = "0 fine, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit the layout, 6 the format cannot hold it, 7 output."
 MANY = 12
 """How many networks a report lists."""
 
-OPTIONS: dict[str, Row | ClickOption] = {
+OPTIONS: dict[str, Any] = {
     "spec": Row('Facts that the file does not state: "lstm layers=2 hidden=128 input=18 bidirectional", '
                 '"qkv heads=32 kv_heads=8".', "WORDS"),
     "at": Row("Only this module, pattern of a module, or flat tensor.  Repeatable.  [default: all]", "MODULE",
@@ -202,7 +198,7 @@ def _flag(found: Relayouted) -> str:
 
 
 def run(
-    path: str, output: str | None, command: str, *, each: bool, as_json: bool, rename: tuple[str, ...],
+    path: str, output: str | None, command: str, *, each: bool, rename: tuple[str, ...],
     word: str = "", **flags: Any,
 ) -> None:  # fmt: skip
     """One call of the library, and its report; `flags` are fields of RelayoutOptions."""
@@ -222,7 +218,7 @@ def run(
         from functools import partial
 
         together = relayout_command.relayout_each(path, output, chosen, word=word, progress=_render.progress)
-        _each.report(together, as_json, partial(_rows, command=command), flag=_flag)
+        _each.report(together, partial(_rows, command=command), flag=_flag)
         return
     found = relayout_command.relayout(path, output, chosen, word=word, progress=_render.progress)
     if found.into is None:
@@ -231,4 +227,4 @@ def run(
         from paramtool.cli import _into
 
         made = _into.rows(found, found.into)
-    _render.report(found, as_json, made, found.warnings)
+    _render.report(found, made, found.warnings)

@@ -93,11 +93,15 @@ def rest(label: str, things: Sized, listed: int, what: str = "", where: str = LI
         yield (label, f"{'' if label else '  '}and {plural(more, f'more {what}') if what else f'{more} more'}", where)
 
 
-def report(found: object, as_json: bool, made: Iterable[Row], warnings: Iterable[str] = ()) -> None:
-    """Print a report: its warnings, and its document or its rows."""
+def report(
+    found: object, made: Iterable[Row], warnings: Iterable[str] = (), quietly: Iterable[str] | None = None
+) -> None:
+    """Print a report: its warnings, and its document or its rows; with --quiet the lines `quietly`, if it has them."""
     warn(*warnings)
-    if as_json:
+    if current.as_json:
         json_document(found)
+    elif current.quiet and quietly is not None:
+        lines(quietly)
     else:
         rows(made)
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import click
 
-from paramtool.cli._paths import EachPath, Path
+from paramtool.cli._paths import Path
 from paramtool.cli._streams import quoted as quoted
 from paramtool.cli._streams import shown as shown
 from paramtool.commands.sizes import parse_size as parse_size
@@ -100,8 +100,8 @@ def came_along(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 FILE = Path()
 """A path of something that is read."""
-FILES = EachPath()
-"""One of several, of which each has an error of its own."""
+FILES = click.Path(readable=False)
+"""One of several, of which each is checked when its turn comes, and has an error of its own."""
 FILE_OR_STDIN = Path(stdin=True)
 """The same, or `-` for standard input."""
 OUTPUT_FILE = Path(output=True)

@@ -14,8 +14,7 @@ import click
 
 from paramtool.cli import _display, _paths, _render
 from paramtool.cli._failures import Failure, failure
-from paramtool.cli._help import Command
-from paramtool.cli._options import ALLOWING, FAIL_ON, Row, options
+from paramtool.cli._options import ALLOWING, FAIL_ON, Row, command_line
 from paramtool.cli._streams import is_github, quoted
 from paramtool.cli._text import FILES, NEXT, OUTPUT_FILE
 from paramtool.commands.check import check as check_command
@@ -180,8 +179,8 @@ def add_summary(found: Result) -> str:
 
 MANY = 3
 """How many files an error of several names."""
-EPILOG = (
-    "Exit codes: 0 no finding of severity error, 1 at least one, 2 usage or configuration, 3 bad file or lock, 4 "
+CODES = (
+    "0 no finding of severity error, 1 at least one, 2 usage or configuration, 3 bad file or lock, 4 "
     "unsafe file.  An internal error counts most, then unsafe, bad, usage and findings; one bad "
     "file does not stop the others."
 )
@@ -229,10 +228,11 @@ def _complain_of(files: Iterable[CheckedFile]) -> None:
         (alike if len(group) > 1 else failure(group[0][1]) or alike).complain()
 
 
-@click.command("check", cls=Command, common="lock config fail_on format output force", epilog=EPILOG)
-@click.argument("paths", type=FILES, nargs=-1, metavar="[PATH...]")
-@options(
+@command_line(
     check_command.check,
+    click.argument("paths", type=FILES, nargs=-1, metavar="[PATH...]"),
+    common="lock config fail_on format output force",
+    codes=CODES,
     lock=Row(
         "Compare with this lock.  [default: that of the configuration, or ./paramtool.lock, if it exists]", "FILE"
     ),
@@ -254,17 +254,12 @@ def _complain_of(files: Iterable[CheckedFile]) -> None:
         help="Write the form to this file, by default that of its suffix (.sarif, .xml for junit, .md, .json, "
         ".txt), and print the usual one.",
     ),
-    force=click.option(
-        "--force", is_flag=True, help="Replace an earlier output in the same form, and no other kind of file."
-    ),
-    json=click.option("--json", "as_json", is_flag=True, help="The same as --format json (schema: docs/json.md)."),
+    force=Row("Replace an earlier output in the same form, and no other kind of file."),
+    json=_display.json_option("The same as --format json (schema: docs/json.md)."),
     **ALLOWING,
 )
-@_display.options
 @watching()
-def command(
-    paths: tuple[str, ...], *, form: str | None, as_json: bool, output: str | None, force: bool, **options: Any
-) -> int:
+def command(paths: tuple[str, ...], *, form: str | None, output: str | None, force: bool, **options: Any) -> int:
     """Check checkpoints by the rules of a configuration and against a lock.
 
     Without a configuration and a lock, check looks for unsafe pickles, ties that config.json declares, and more than
@@ -275,7 +270,7 @@ def command(
     $ paramtool check models/*.safetensors --lock paramtool.lock
     $ paramtool check --config paramtool.toml -o results.sarif
     """
-    form = "json" if as_json else form
+    form = "json" if _display.current.as_json else form
     written = form or (form_of(output) if output is not None else None)
     found = _found(paths, options)
     usual = "github" if is_github() else "text"

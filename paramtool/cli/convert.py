@@ -6,22 +6,17 @@ from typing import Any
 
 import click
 
-from paramtool.cli import _completion, _display, _relayout
-from paramtool.cli._help import Command
-from paramtool.cli._options import FORMAT, Row, options
+from paramtool.cli import _completion, _relayout
+from paramtool.cli._options import FORMAT, Row, command_line
 from paramtool.cli._text import FILE, OUTPUT_ANY
 from paramtool.commands import relayout as relayout_command
 
 
-@click.command(
-    "convert",
-    cls=Command,
-    common="output source target dtype into rename dry_run force",
-    epilog=_relayout.EPILOG,
-)
-@click.argument("path", metavar="SRC", type=FILE)
-@options(
+@command_line(
     relayout_command.convert,
+    click.argument("path", metavar="SRC", type=FILE),
+    common="output source target dtype into rename dry_run force",
+    codes=_relayout.CODES,
     output=Row(
         f"{OUTPUT_ANY}  [default: <stem>.to-LAYOUT.safetensors beside SRC; with --into <stem>.filled beside MODEL]",
         "DST",
@@ -80,7 +75,6 @@ from paramtool.commands import relayout as relayout_command
     keep_names=Row("Also record the old names, as views of the new tensors."),
     **_relayout.OPTIONS,
 )
-@_display.options
 def command(path: str, output: str | None, **flags: Any) -> None:
     """Convert a checkpoint to another format, its recurrent networks to another layout, the model to the names and
     forms of another program (a dialect), or its tensors to other types.

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _completion, _display, _each, _render
+from paramtool.cli import _completion, _each, _render
 from paramtool.cli._display import most
-from paramtool.cli._help import Command
 from paramtool.cli._options import (
     ALIGN,
     EACH,
@@ -23,7 +22,7 @@ from paramtool.cli._options import (
     WEIGHTS,
     WRITING,
     Row,
-    options,
+    command_line,
     physical,
 )
 from paramtool.cli._text import (
@@ -57,15 +56,11 @@ MANY = 8
 """How many groups a report lists; --verbose and --json list all."""
 
 
-@click.command(
-    "dedup",
-    cls=Command,
-    common="output keep only ties max_shard_size min_equal_bytes derive_casts config dry_run force",
-    epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 the format cannot hold it, 7 output.",
-)
-@click.argument("ckpt", type=FILE, nargs=-1, required=True)
-@options(
+@command_line(
     dedup_command.dedup,
+    click.argument("ckpt", type=FILE, nargs=-1, required=True),
+    common="output keep only ties max_shard_size min_equal_bytes derive_casts config dry_run force",
+    codes="0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 the format cannot hold it, 7 output.",
     output=Row(f"{OUTPUT}  Several inputs need a folder.  [default: <stem>.dedup.safetensors beside CKPT{BESIDE}]"),
     keep=Row(
         "Which of the names that share bytes owns them: the first or the last in the file, or the one that "
@@ -99,9 +94,8 @@ MANY = 8
     **OBJECTS,
     **WRITING,
 )
-@_display.options
 def command(
-    ckpt: tuple[str, ...], output: str | None, *, each: bool, as_json: bool, **flags: Any,
+    ckpt: tuple[str, ...], output: str | None, *, each: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Write a checkpoint that stores every byte once and records every name.
 
@@ -123,16 +117,16 @@ def command(
         from paramtool.commands.dedup_many import dedup_family
 
         family = dedup_family(ckpt, output, chosen, share_renamed=chosen.share_renamed, progress=_render.progress)
-        _render.report(family, as_json, _family_rows(family), family.warnings)
+        _render.report(family, _family_rows(family), family.warnings)
         return
     if chosen.share_renamed and not os.path.isdir(ckpt[0]):
         raise click.BadParameter("needs a folder or several inputs", param_hint="--share-renamed")
     if each:
         together = dedup_command.dedup_each(ckpt[0], output, chosen, progress=_render.progress)
-        _each.report(together, as_json, _rows, flag=_flag)
+        _each.report(together, _rows, flag=_flag)
         return
     found = dedup_command.dedup(ckpt[0], output, chosen, progress=_render.progress)
-    _render.report(found, as_json, _rows(found), found.warnings)
+    _render.report(found, _rows(found), found.warnings)
 
 
 def _rows(found: Deduped) -> _render.Rows:

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from paramtool.cli import _completion, _display, _render
-from paramtool.cli._help import Command
-from paramtool.cli._options import JSON, MEMORY, READING, Row, options
+from paramtool.cli._options import JSON, MEMORY, READING, Row, command_line
 from paramtool.cli._text import FILE
 from paramtool.commands.diff import diff as diff_command
 from paramtool.commands.diff.diff import Diffed
@@ -32,35 +31,25 @@ from paramtool.model.diff import (
 from paramtool.model.display import size
 from paramtool.passes.diff.names import NUMBER
 
-EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code), 2 usage, 3 bad file, 4 unsafe file."
+CODES = "0 compared, 1 other weights, or no base (with --exit-code), 2 usage, 3 bad file, 4 unsafe file."
 
 
-@click.command(
-    "diff",
-    cls=Command,
-    common="find_base stat rows exit_code strict atol rtol only config",
-    epilog=EPILOG,
-)
-@click.argument("paths", type=FILE, nargs=-1, metavar="A B")
-@options(
+@command_line(
     diff_command.diff,
+    click.argument("paths", type=FILE, nargs=-1, metavar="A B"),
+    common="find_base stat rows exit_code strict atol rtol only config",
+    codes=CODES,
     find_base=click.option(
         "--find-base",
         metavar="X",
         type=FILE,
         help="Instead: name the base that X was fine-tuned from, of the candidates A, B and more, by sampled rows.",
     ),
-    stat=click.option(
-        "--stat", is_flag=True, help="Print the verdict and counts only, and ties and objects that differ."
-    ),
-    rows=click.option(
-        "--rows", is_flag=True, help="Say which rows of each changed tensor differ, and the mean difference."
-    ),
-    exit_code=click.option("--exit-code", is_flag=True, help="Exit with 1 where A and B are not the same weights."),
-    strict=click.option(
-        "--strict",
-        is_flag=True,
-        help="With --exit-code: names, layouts, lossless casts, metadata and graph constants have to be the same, too.",
+    stat=Row("Print the verdict and counts only, and ties and objects that differ."),
+    rows=Row("Say which rows of each changed tensor differ, and the mean difference."),
+    exit_code=Row("Exit with 1 where A and B are not the same weights."),
+    strict=Row(
+        "With --exit-code: names, layouts, lossless casts, metadata and graph constants have to be the same, too."
     ),
     atol=click.option(
         "--atol",
@@ -77,7 +66,6 @@ EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code)
     **READING,
     json=JSON,
 )
-@_display.options
 def command(
     paths: tuple[str, ...],
     *,
@@ -88,7 +76,6 @@ def command(
     strict: bool,
     atol: float,
     rtol: float,
-    as_json: bool,
     **options: Any,
 ) -> int:
     """Compare two checkpoints by content: what changed, and what is the same under other names or in another layout.
@@ -106,12 +93,12 @@ def command(
     if find_base is not None:
         if stat or rows or strict or atol or rtol or options.pop("only") is not None:
             raise click.UsageError("--find-base takes --exit-code alone of what is said of two checkpoints")
-        return _find_base(find_base, paths, options, exit_code=exit_code, as_json=as_json)
+        return _find_base(find_base, paths, options, exit_code=exit_code)
     found = diff_command.diff(*paths, rtol=rtol, progress=_render.progress, **options)
     made = _rows(found, stat=stat, rows=rows, strict=strict)
     if _display.current.quiet:
         made = iter([] if found.is_same else [("difference", found.verdict)])
-    _render.report(found, as_json, made, (*found.notes, *found.doubts))
+    _render.report(found, made, (*found.notes, *found.doubts))
     return 1 if exit_code and not found.judge(strict=strict, atol=atol) else 0
 
 
@@ -126,15 +113,13 @@ def _check(paths: tuple[str, ...], find_base: str | None, exit_code: bool, judge
         raise click.UsageError("--strict, --atol and --rtol say when --exit-code gives 1, and --exit-code is not given")
 
 
-def _find_base(
-    path: str, candidates: tuple[str, ...], options: dict[str, Any], *, exit_code: bool, as_json: bool
-) -> int:
+def _find_base(path: str, candidates: tuple[str, ...], options: dict[str, Any], *, exit_code: bool) -> int:
     """The candidates by their distance, and the one that is the base."""
     from paramtool.commands.diff.find_base import find_base
 
     options.pop("memory")
     found = find_base(path, candidates, progress=_render.counted, **options)
-    _render.report(found, as_json, _base_rows(found))
+    _render.report(found, _base_rows(found))
     return first_of([*(one.exit_code for one in found.candidates), int(exit_code and not found.base)])
 
 

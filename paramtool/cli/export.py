@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _completion, _display, _each, _render
+from paramtool.cli import _completion, _each, _render
 from paramtool.cli._display import most
-from paramtool.cli._help import Command
-from paramtool.cli._options import ALIGN, EACH, FORMAT, MAX_SHARD_SIZE, WEIGHTS, WRITING, Row, options, physical
+from paramtool.cli._options import (
+    ALIGN,
+    EACH,
+    FORMAT,
+    MAX_SHARD_SIZE,
+    PATH,
+    WEIGHTS,
+    WRITING,
+    Row,
+    command_line,
+    physical,
+)
 from paramtool.cli._text import (
     BESIDE,
-    FILE,
     FILE_OR_STDIN,
     NEXT,
     OUTPUT_ANY,
@@ -32,15 +41,11 @@ MANY = 8
 """How many names a report lists; --verbose and --json list all."""
 
 
-@click.command(
-    "export",
-    cls=Command,
-    common="output names like all_names only prefix rename config dry_run force",
-    epilog="Exit codes: 0 fine, 2 name missing, 3 bad file, 4 unsafe file, 6 the format cannot hold it, 7 output.",
-)
-@click.argument("path", metavar="FILE", type=FILE)
-@options(
+@command_line(
     export_command.export,
+    PATH,
+    common="output names like all_names only prefix rename config dry_run force",
+    codes="0 fine, 2 name missing, 3 bad file, 4 unsafe file, 6 the format cannot hold it, 7 output.",
     names=click.option(
         "--names",
         type=FILE_OR_STDIN,
@@ -68,10 +73,9 @@ MANY = 8
     align=ALIGN,
     **WRITING | {"dry_run": Row("Print what would be written and write nothing.")},
 )
-@_display.options
 def command(
     path: str, names: str | None, like: str | None, *, all_names: bool, output: str | None,
-    as_json: bool, each: bool, **flags: Any,
+    each: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Write a plain file with exactly the names that a variant wants.  Each name is stored separately.
 
@@ -99,7 +103,6 @@ def command(
             export_command.export_each(
                 path, output, options=export_command.ExportOptions(**flags), progress=_render.progress
             ),
-            as_json,
             partial(_rows, like=None),
             flag=lambda found: "--subset",
         )
@@ -115,7 +118,7 @@ def command(
         progress=_render.progress,
         **flags,
     )
-    _render.report(found, as_json, _rows(found, like), found.warnings)
+    _render.report(found, _rows(found, like), found.warnings)
 
 
 def _rows(found: Exported, like: str | None) -> _render.Rows:

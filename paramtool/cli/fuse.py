@@ -6,32 +6,36 @@ from typing import Any
 
 import click
 
-from paramtool.cli import _completion, _display, _relayout
-from paramtool.cli._help import Command
-from paramtool.cli._options import Row, options
-from paramtool.cli._text import FILE, OUTPUT_ANY
+from paramtool.cli import _completion, _relayout
+from paramtool.cli._options import PATH, Row, command_line
+from paramtool.cli._text import OUTPUT_ANY
 from paramtool.commands import relayout as relayout_command
 
 
-@click.command(
-    "fuse",
-    cls=Command,
-    common="output target source spec at keep_names dry_run force",
-    epilog=_relayout.EPILOG,
-)
-@click.argument("path", metavar="FILE", type=FILE)
-@options(
+@command_line(
     relayout_command.fuse,
+    PATH,
+    common="output target source spec at keep_names dry_run force",
+    codes=_relayout.CODES,
     output=Row(f"Where to write.  {OUTPUT_ANY}  [default: <stem>.fused.safetensors beside FILE]"),
-    layout=click.option("--layout", "target", required=True, metavar="LAYOUT", shell_complete=_completion.layouts,
-                        help="The fused layout: cudnn, mxnet.flat, ... of a recurrent network, or qkv, qkv-per-head, "
-                        "gate-up, experts, ...; `paramtool layouts` lists them."),
-    source=Row("The layout of a recurrent network's parts.  [default: what the file says, else torch]", "LAYOUT",
-               _completion.layouts, flag="--from"),
+    layout=click.option(
+        "--layout",
+        "target",
+        required=True,
+        metavar="LAYOUT",
+        shell_complete=_completion.layouts,
+        help="The fused layout: cudnn, mxnet.flat, ... of a recurrent network, or qkv, qkv-per-head, "
+        "gate-up, experts, ...; `paramtool layouts` lists them.",
+    ),
+    source=Row(
+        "The layout of a recurrent network's parts.  [default: what the file says, else torch]",
+        "LAYOUT",
+        _completion.layouts,
+        flag="--from",
+    ),
     keep_names=Row("Store the fused tensor and record the parts as views of it, for models of both kinds."),
     **_relayout.OPTIONS,
-)  # fmt: skip
-@_display.options
+)
 def command(path: str, output: str | None, **flags: Any) -> None:
     """Fuse the weights of each recurrent network into one tensor, or q, k and v, gate and up, or experts: all of them,
     or those at --at.

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _completion, _display, _render
-from paramtool.cli._display import current
-from paramtool.cli._help import Command
+from paramtool.cli import _completion, _render
 from paramtool.cli._inspect_rows import parts
-from paramtool.cli._options import JSON, READING, Row, options
-from paramtool.cli._text import FILE, plural, quoted
+from paramtool.cli._options import JSON, PATH, READING, Row, command_line
+from paramtool.cli._text import plural, quoted
 from paramtool.commands import guess as guess_command
 from paramtool.commands.seen_parts import fused_place
 from paramtool.formats.judging import refuse
@@ -25,15 +23,11 @@ MANY_ALIKE = 4
 """How many other layouts a row names."""
 
 
-@click.command(
-    "guess",
-    cls=Command,
-    common="at spec limit toml",
-    epilog="Exit codes: 0 found, 1 nothing fits, 2 usage, 3 bad file, 4 unsafe file, 5 --toml cannot describe it.",
-)
-@click.argument("path", metavar="FILE", type=FILE)
-@options(
+@command_line(
     guess_command.guess,
+    PATH,
+    common="at spec limit toml",
+    codes="0 found, 1 nothing fits, 2 usage, 3 bad file, 4 unsafe file, 5 --toml cannot describe it.",
     at=Row("Only this tensor or module.  [default: all tensors of the model]", "NAME", _completion.modules),
     spec=Row('List only candidates that agree with WORDS: "lstm hidden=128 layers=2".', "WORDS"),
     limit=click.option(
@@ -54,7 +48,6 @@ MANY_ALIKE = 4
     **READING,
     json=JSON,
 )
-@_display.options
 def command(
     path: str,
     at: str | None,
@@ -63,7 +56,6 @@ def command(
     *,
     values: bool,
     toml: str | None,
-    as_json: bool,
     **allowed: Any,
 ) -> int:
     """List the recurrent networks that tensors could be, attention, gated MLPs and experts, and the layouts that their
@@ -82,12 +74,7 @@ def command(
         _render.lines(guess_command.guess(path, at, values=False, **allowed).toml(toml).splitlines())
         return 0
     found = guess_command.guess(path, at, limit, spec=spec, values=values, progress=_render.progress, **allowed)
-    if as_json:
-        _render.json_document(found)
-    elif current.quiet:
-        _render.lines(found.commands)
-    else:
-        _render.rows(_rows(found, values))
+    _render.report(found, _rows(found, values), (), found.commands)
     if found.candidates or found.parts:
         return 0
     refuse(("path",), {"path": path, **allowed})

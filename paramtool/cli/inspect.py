@@ -12,13 +12,12 @@ import click
 from paramtool.cli import _display, _render
 from paramtool.cli._display import current
 from paramtool.cli._failures import Failure, failure
-from paramtool.cli._help import Command
-from paramtool.cli._options import FAIL_ON, ONLY, READING, WEIGHTS, Row, options
+from paramtool.cli._options import FAIL_ON, JSON, ONLY, READING, WEIGHTS, Row, command_line
 from paramtool.cli._paths import check
 from paramtool.cli._text import FILES, plural, size
 from paramtool.commands import inspect as inspect_command
 from paramtool.commands.inspect import Inspection
-from paramtool.errors import MAX_LISTED, Defects, ParamtoolError, UnsafeError, UsageError, exit_code, printable
+from paramtool.errors import MAX_LISTED, ParamtoolError, UnsafeError, UsageError, exit_code, printable
 from paramtool.formats.once import remembering
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
 MANY_NAMES = 3
 """How many names a group of findings shows."""
-EPILOG = (
-    "Exit codes: 0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file.  Unsafe counts more "
+CODES = (
+    "0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file.  Unsafe counts more "
     "than bad, and that more than usage and findings."
 )
 
@@ -64,21 +63,15 @@ class _Seen:
         return exit_code([self.failure.code if self.failure else 0, int(bool(self.findings))])
 
 
-@click.command(
-    "inspect",
-    cls=Command,
+@command_line(
+    inspect_command.inspect,
+    click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=FILES),
     common="tensors tree digest config only weights optimizer fail_on",
     more=lambda: _rules(),  # imported for the long help alone
-    epilog=EPILOG,
-)
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=FILES)
-@options(
-    inspect_command.inspect,
-    json=click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schemas: docs/json.md)."),
-    tensors=click.option("--tensors", is_flag=True, help="List every tensor."),
-    tree=click.option(
-        "--tree", is_flag=True, help="List the modules, with the tensors, parameters and bytes below each."
-    ),
+    codes=CODES,
+    json=JSON,
+    tensors=Row("List every tensor."),
+    tree=Row("List the modules, with the tensors, parameters and bytes below each."),
     depth=click.option("--depth", type=click.IntRange(1), metavar="N", help="With --tree, go down N levels."),
     digest=Row("Read everything: print a digest of each tensor and find equal tensors."),
     only=ONLY,
@@ -93,10 +86,9 @@ class _Seen:
     fail_on=FAIL_ON,
     **READING,
 )
-@_display.options
 @remembering()
 def command(
-    paths: tuple[str, ...], as_json: bool, tensors: bool, *, tree: bool, depth: int | None, digest: bool,
+    paths: tuple[str, ...], tensors: bool, *, tree: bool, depth: int | None, digest: bool,
     fail_on: tuple[str, ...], allow_unknown: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Show what is in checkpoints.  paramtool imports and runs nothing from them, and reads tensor data only for
@@ -112,7 +104,7 @@ def command(
     $ paramtool inspect ./gpt2 --config ./gpt2 --fail-on config-ties
     $ paramtool inspect ./checkpoint-500 --optimizer
     """
-    if current.quiet and as_json:
+    if current.quiet and current.as_json:
         raise UsageError("--quiet prints lines of text and --json one document", hint="give one of the two")
     if depth is not None and not tree:
         raise UsageError("--depth needs --tree", hint="--tree --depth 2")
@@ -123,15 +115,14 @@ def command(
         for text in fail_on:
             parse(text)
     listed = tensors or tree or digest or current.verbose or options["optimizer"] or options["optimizer_names"]
-    how = _Printing(as_json, tensors or digest, tree, depth, len(fail_on), as_json or current.quiet or bool(listed))
+    how = _Printing(tensors or digest, tree, depth, len(fail_on), current.as_json or current.quiet or bool(listed))
 
     def look(path: str) -> _Seen:
         check(path, "inspect")
         found = inspect_command.inspect(
             path, digest=digest, fail_on=fail_on, allow_unknown=allow_unknown, progress=_render.progress, **options
         )
-        unsafe = None if allow_unknown else _refused(found)
-        return _Seen(path, how, found, unsafe or _contradicted(found))
+        return _Seen(path, how, found, _refused(found, allow_unknown))
 
     return _one(look(paths[0]), how) if len(paths) == 1 else _many(paths, look, how)
 
@@ -143,24 +134,16 @@ def _rules() -> list[tuple[str, str]]:
     return [(kind.id + kind.form, kind.words) for kind in KINDS]
 
 
-def _refused(found: Inspection) -> Failure | None:
-    """Why a file is unsafe that was listed all the same."""
+def _refused(found: Inspection, allow_unknown: bool) -> Failure | None:
+    """Why a file is unsafe that was listed all the same, or how an optimizer contradicts the model."""
     try:
-        found.refuse()
+        if not allow_unknown:
+            found.refuse()
+        if found.optimizers:
+            from paramtool.commands.optimizers import refuse_defects
+
+            refuse_defects(found.path, [binding for file in found.optimizers for binding in file.bindings])
     except ParamtoolError as error:
-        return failure(error)
-    return None
-
-
-def _contradicted(found: Inspection) -> Failure | None:
-    """The contradiction between a listed optimizer and the model; None if there is none."""
-    if not found.optimizers:
-        return None
-    from paramtool.commands.optimizers import refuse_defects
-
-    try:
-        refuse_defects(found.path, [binding for file in found.optimizers for binding in file.bindings])
-    except Defects as error:
         return failure(error)
     return None
 
@@ -169,7 +152,6 @@ def _contradicted(found: Inspection) -> Failure | None:
 class _Printing:
     """What is printed of each file."""
 
-    as_json: bool
     tensors: bool
     tree: bool
     depth: int | None
@@ -231,7 +213,7 @@ def _verdict(findings: Sequence[Finding], rules: int) -> _render.Row:
 
 def _one(seen: _Seen, how: _Printing) -> int:
     """One path: its document or its listing, and then why it is unsafe, if it is."""
-    if how.as_json:
+    if current.as_json:
         _render.json_document(seen.inspection)
     else:
         how.text(seen)
@@ -246,7 +228,7 @@ def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) 
     codes: list[int] = []
     table: list[_render.Row] = []
     broken: list[tuple[str, Finding]] = []
-    with Kept() if how.as_json else nullcontext() as kept:
+    with Kept() if current.as_json else nullcontext() as kept:
         for path in paths:
             seen = _looked(path, look, how)
             codes.append(seen.code)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paramtool.cli import _completion, _display, _render
-from paramtool.cli._display import current, most
-from paramtool.cli._help import Command
-from paramtool.cli._options import JSON
+from paramtool.cli import _completion, _render
+from paramtool.cli._display import most
+from paramtool.cli._options import JSON, command_line
 from paramtool.cli._text import FILE, evidence_in_short, plural
 from paramtool.commands import layouts as layouts_command
 from paramtool.errors import leading
@@ -22,20 +21,21 @@ if TYPE_CHECKING:
     from paramtool.parts.layout import PartLayout
 
 
-@click.command(
-    "layouts", cls=Command, epilog="Exit codes: 0 fine, 2 there is no such layout, 5 a --layout-file is wrong."
+@command_line(
+    layouts_command.every_layout,
+    click.argument("name", required=False, shell_complete=_completion.layouts),
+    called="layouts",
+    codes="0 fine, 2 there is no such layout, 5 a --layout-file is wrong.",
+    layout_file=click.option(
+        "--layout-file",
+        multiple=True,
+        type=FILE,
+        metavar="MY.toml",
+        help="Your own layouts (docs/add-a-layout.md).  Repeatable.",
+    ),
+    json=JSON,
 )
-@click.argument("name", required=False, shell_complete=_completion.layouts)
-@click.option(
-    "--layout-file",
-    multiple=True,
-    type=FILE,
-    metavar="MY.toml",
-    help="Your own layouts (docs/add-a-layout.md).  Repeatable.",
-)
-@JSON
-@_display.options
-def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> None:
+def command(name: str | None, layout_file: tuple[str, ...]) -> None:
     """List the layouts and dialects, or show one: its tensors, its options or facts, and the evidence for it.
 
     Layouts are of recurrent networks, or of attention, gated MLPs and experts.  A dialect is the names and forms of one
@@ -48,19 +48,8 @@ def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> No
     $ paramtool layouts vllm
     """
     found = layouts_command.every_layout(name, layout_files=layout_file)
-    _render.warn(*evidence.broken())
-    if as_json:
-        _render.json_document(found)
-    elif current.quiet:
-        _render.lines(found.names())
-    elif name is None:
-        _render.rows(_list(found))
-    elif found.networks:
-        _render.rows(_show(found.networks[0]))
-    elif found.parts:
-        _render.rows(show(found.parts[0]))
-    else:
-        _render.rows(show_dialect(found.dialects[0]))
+    made = (*map(_show, found.networks), *map(show, found.parts), *map(show_dialect, found.dialects))
+    _render.report(found, _list(found) if name is None else made[0], evidence.broken(), found.names())
 
 
 def _list(found: EveryLayout) -> _render.Rows:

@@ -7,19 +7,19 @@ from typing import Any
 import click
 
 from paramtool.cli import _display, _render
-from paramtool.cli._help import Command
-from paramtool.cli._options import JSON, READING, Row, options
+from paramtool.cli._options import JSON, READING, Row, command_line
 from paramtool.cli._text import FILE, plural
 from paramtool.commands import lock as lock_command
 from paramtool.lockfile.lock import NAME
 
-EPILOG = "Exit codes: 0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output."
+CODES = "0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output."
 
 
-@click.command("lock", cls=Command, common="output force headers", epilog=EPILOG)
-@click.argument("paths", type=FILE, nargs=-1, required=True, metavar="PATH...")
-@options(
+@command_line(
     lock_command.lock,
+    click.argument("paths", type=FILE, nargs=-1, required=True, metavar="PATH..."),
+    common="output force headers",
+    codes=CODES,
     output=click.option(
         "-o", "--output", type=click.Path(), default=NAME, show_default=True, help="Write this file; - prints the lock."
     ),
@@ -28,8 +28,7 @@ EPILOG = "Exit codes: 0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output."
     **READING,
     json=JSON,
 )
-@_display.options
-def command(paths: tuple[str, ...], *, output: str, as_json: bool, **options: Any) -> None:
+def command(paths: tuple[str, ...], *, output: str, **options: Any) -> None:
     """Write a lock file: one line for each tensor, with its digest, for git and for `paramtool check`.
 
     \b
@@ -42,7 +41,7 @@ def command(paths: tuple[str, ...], *, output: str, as_json: bool, **options: An
         for one in found.models
     ]
     head = ("lock", found.output, plural(found.count, "model"))
-    is_text = output == "-" and not as_json
-    _render.report(found, as_json, [head, *made] if not is_text else (), found.warnings)
+    is_text = output == "-" and not _display.current.as_json
+    _render.report(found, [head, *made] if not is_text else (), found.warnings)
     if is_text:
         _render.text([found.text.removesuffix("\n")])

@@ -6,22 +6,18 @@ from typing import Any
 
 import click
 
-from paramtool.cli import _completion, _display, _render
-from paramtool.cli._help import Command
-from paramtool.cli._options import JSON, MEMORY, READING, Row, options
-from paramtool.cli._paths import check
+from paramtool.cli import _completion, _render
+from paramtool.cli._options import JSON, MEMORY, READING, Row, command_line
 from paramtool.cli._text import FILE, plural, size
 from paramtool.commands.report.write import PageReport, report
 
 
-@click.command(
-   "report", cls=Command, common="output force equal only lock fail_on",
-    epilog="Exit codes: 0 the page was written, whatever is on it; 2 usage, 3 bad file, 4 unsafe file, 7 output.",
-)  # fmt: skip
-@click.argument("path", type=FILE)
-@click.argument("other", type=FILE, required=False)
-@options(
+@command_line(
     report,
+    click.argument("path", type=FILE),
+    click.argument("other", type=FILE, required=False),
+    common="output force equal only lock fail_on",
+    codes="0 the page was written, whatever is on it; 2 usage, 3 bad file, 4 unsafe file, 7 output.",
     output=Row("Where to write the page.  [default: <stem>.report.html beside PATH]", "PAGE.html"),
     force=Row("Overwrite an existing page, and no other kind of file."),
     equal=Row("Read all tensors and look for equal bytes in separate storages."),
@@ -36,8 +32,7 @@ from paramtool.commands.report.write import PageReport, report
     **READING,
     json=JSON,
 )
-@_display.options
-def command(path: str, other: str | None, *, as_json: bool, **options: Any) -> None:
+def command(path: str, other: str | None, **options: Any) -> None:
     """Write one page of HTML about a checkpoint: where its bytes are, which names share memory, fused buffers with
     gaps, gates and heads in colour, and findings.  With OTHER, the page also shows how OTHER differs from PATH.
 
@@ -47,9 +42,8 @@ def command(path: str, other: str | None, *, as_json: bool, **options: Any) -> N
     $ paramtool report model.pt -o model.html
     $ paramtool report base/ finetuned/ -o change.html
     """
-    check(path, "report")
     found = report(path, other, progress=_render.progress, **options)
-    _render.report(found, as_json, _rows(found), found.warnings)
+    _render.report(found, _rows(found), found.warnings)
 
 
 def _rows(found: PageReport) -> _render.Rows:

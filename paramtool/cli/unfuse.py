@@ -6,31 +6,34 @@ from typing import Any
 
 import click
 
-from paramtool.cli import _completion, _display, _relayout
-from paramtool.cli._help import Command
-from paramtool.cli._options import Row, options
-from paramtool.cli._text import FILE, OUTPUT_ANY
+from paramtool.cli import _completion, _relayout
+from paramtool.cli._options import PATH, Row, command_line
+from paramtool.cli._text import OUTPUT_ANY
 from paramtool.commands import relayout as relayout_command
 
 
-@click.command(
-    "unfuse",
-    cls=Command,
-    common="output target source spec at dry_run force",
-    epilog=_relayout.EPILOG,
-)
-@click.argument("path", metavar="FILE", type=FILE)
-@options(
+@command_line(
     relayout_command.unfuse,
+    PATH,
+    common="output target source spec at dry_run force",
+    codes=_relayout.CODES,
     output=Row(f"Where to write.  {OUTPUT_ANY}  [default: <stem>.unfused.safetensors beside FILE]"),
-    layout=click.option("--layout", "source", metavar="LAYOUT", shell_complete=_completion.layouts,
-                        help="The fused layout: cudnn, mxnet, ... of a recurrent network, or qkv, qkv-per-head, "
-                        "gate-up, experts, ...  [default: what the file says, or config.json by its model type]"),
-    target=Row("The layout of recurrent networks to write.  [default: torch, or torch.cell for what was fused from "
-               "cells]", "LAYOUT", _completion.layouts, flag="--to"),
+    layout=click.option(
+        "--layout",
+        "source",
+        metavar="LAYOUT",
+        shell_complete=_completion.layouts,
+        help="The fused layout: cudnn, mxnet, ... of a recurrent network, or qkv, qkv-per-head, "
+        "gate-up, experts, ...  [default: what the file says, or config.json by its model type]",
+    ),
+    target=Row(
+        "The layout of recurrent networks to write.  [default: torch, or torch.cell for what was fused from cells]",
+        "LAYOUT",
+        _completion.layouts,
+        flag="--to",
+    ),
     **_relayout.OPTIONS,
-)  # fmt: skip
-@_display.options
+)
 def command(path: str, output: str | None, **flags: Any) -> None:
     """Split fused recurrent networks (flat vectors, matrices of all gates, views of one buffer), or fused q, k and v,
     gate and up, and stacks of experts, into named tensors.

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import paramtool
-from paramtool.cli import _completion, _display, _render
+from paramtool.cli import _completion, _render
 from paramtool.cli._display import current, most
 from paramtool.cli._failures import failure
-from paramtool.cli._help import Command
-from paramtool.cli._options import JSON, READING, Row, options
-from paramtool.cli._text import FILE, FILE_OR_STDIN, plural, quoted
+from paramtool.cli._options import JSON, PATH, READING, Row, command_line
+from paramtool.cli._text import FILE_OR_STDIN, plural, quoted
 from paramtool.engine.compare.difference import format_difference
 from paramtool.errors import UsageError, exit_code
 
@@ -24,11 +23,11 @@ MANY = 8
 """How many names of a kind a report lists."""
 
 
-@click.command("variants", cls=Command, common="against only config",
-               epilog="Exit codes: 0 all can load, 1 one cannot, 2 usage, 3 bad file, 4 unsafe file.")  # fmt: skip
-@click.argument("path", metavar="FILE", type=FILE)
-@options(
+@command_line(
     paramtool.variants,
+    PATH,
+    common="against only config",
+    codes="0 all can load, 1 one cannot, 2 usage, 3 bad file, 4 unsafe file.",
     against=click.option(
         "--against",
         multiple=True,
@@ -41,8 +40,7 @@ MANY = 8
     **READING,
     json=JSON,
 )
-@_display.options
-def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool, **allowed: Any) -> int:
+def command(path: str, against: tuple[str, ...], only: str | None, **allowed: Any) -> int:
     """Say which variants of a model can load a file, which names need aliases, and what prevents the others.
 
     Tensor data is read only where a variant ties names that the file stores twice.  For a config.json, the installed
@@ -59,14 +57,12 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
         )
     found = paramtool.variants(path, against, only=only, progress=_render.progress, **allowed)
     _render.warn(*dict.fromkeys(text for one in found for text in one.warnings))
-    if as_json:
-        from paramtool.commands.variants import Variants
-
-        _render.json_document(Variants(path, found))
-    elif current.quiet:
+    if current.quiet and not current.as_json:
         _render.lines((f"{one.against}: {one.verdict}" for one in found if not one.loads), "finding")
     else:
-        _render.rows(_rows(path, found))
+        from paramtool.commands.variants import Variants
+
+        _render.report(Variants(path, found), _rows(path, found))
     _render.flush()
     failed = [failure(one.error) for one in found if one.error]
     for one in filter(None, failed):

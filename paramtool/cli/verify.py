@@ -8,22 +8,17 @@ from typing import Any
 import click
 
 from paramtool.cli import _completion, _display, _render
-from paramtool.cli._help import Command
-from paramtool.cli._options import JSON, READING, Row, options
+from paramtool.cli._options import JSON, READING, Row, command_line
 from paramtool.cli._text import FILE, plural
 from paramtool.commands import verify as verify_command
 
 
-@click.command(
-    "verify",
-    cls=Command,
-    common="only subset tensors_only into weights each config",
-    epilog="Exit codes: 0 equal, 1 differences, 2 usage, 3 bad file, 4 unsafe file.",
-)
-@click.argument("out", type=FILE)
-@click.argument("ckpt", required=False, type=FILE)
-@options(
+@command_line(
     verify_command.verify,
+    click.argument("out", type=FILE),
+    click.argument("ckpt", required=False, type=FILE),
+    common="only subset tensors_only into weights each config",
+    codes="0 equal, 1 differences, 2 usage, 3 bad file, 4 unsafe file.",
     against=click.option(
         "--against", type=FILE, metavar="CKPT", help="The checkpoint that OUT was made from, in place of CKPT."
     ),
@@ -38,15 +33,12 @@ from paramtool.commands import verify as verify_command
     spec=Row("With --into: as it was given to `convert`.", "WORDS"),
     new_config=Row("As it was given to the conversion of a folder.", "CONFIG.JSON"),
     weights=Row("Compare with this set of weights, where the folder CKPT has several.", "FILE"),
-    each=click.option(
-        "--each", is_flag=True, help="Compare every set of weights of two folders and of the folders inside them."
-    ),
+    each=Row("Compare every set of weights of two folders and of the folders inside them."),
     **READING,
     json=JSON,
 )
-@_display.options
 def command(
-    out: str, ckpt: str | None, *, against: str | None, subset: bool, tensors_only: bool, each: bool, as_json: bool,
+    out: str, ckpt: str | None, *, against: str | None, subset: bool, tensors_only: bool, each: bool,
     allow_class: tuple[str, ...], allow_unknown: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Compare two checkpoints: dtype, shape and bytes of each tensor, which names share memory, and all other objects.
@@ -67,18 +59,16 @@ def command(
         out, ckpt or against or "", subset=subset, tensors_only=tensors_only, allow_class=allow_class,
         allow_unknown=allow_unknown, progress=_render.progress, **({} if each else options),
     )  # fmt: skip
-    _render.warn(*found.warnings)
-    if as_json:
-        _render.json_document(found)
-    elif found.differences:
+    if not _display.current.as_json:
         _render.lines(found.differences, "difference")
-        _render.rows([("verdict", f"{plural(len(found.differences), 'difference')} from {found.against}")])
-    else:
-        _render.rows(_rows(found))
+    _render.report(found, _rows(found), found.warnings)
     return 1 if found.differences else 0
 
 
 def _rows(found: verify_command.Verified) -> _render.Rows:
+    if found.differences:
+        yield ("verdict", f"{plural(len(found.differences), 'difference')} from {found.against}")
+        return
     what = f"compared: {', '.join(found.compared)}"
     label = "verified"
     if found.names:
