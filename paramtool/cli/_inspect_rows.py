@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from paramtool.cli import _render
 from paramtool.cli._display import current, most
+from paramtool.cli._render import LISTED, MANY, Row, Rows, brief, every, listed, rest
 from paramtool.cli._text import count, evidence_in_short, named, plural, quoted, size
 from paramtool.commands.inspect import Inspection
 from paramtool.errors import FormatError, UsageError, leading
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from paramtool.model.optimizer import Binding, Group
     from paramtool.passes.parts.groups import SeenParts
 
-MANY = 8
-"""How many groups or names a report lists; --tensors, --verbose and --json list all."""
 MANY_OBJECTS = 40
 DIGEST_LENGTH = 12
 """Hexadecimal digits of a digest on a terminal."""
@@ -38,7 +36,7 @@ MANY_BLOCKS = 4
 """How many fused blocks a report lists: each has many parts."""
 
 
-def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | None = None) -> _render.Rows:
+def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | None = None) -> Rows:
     """All rows of a checkpoint."""
     parameters = found.parameters
     checkpoint = found.checkpoint
@@ -96,19 +94,19 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
     yield from _shared(found)
     yield from _equal(found)
     # Names that the file does not store: loading calculates them.
-    for derived, how in list(found.graph.derived.items())[: most(MANY)]:
-        view = found.graph.owners[derived]
-        what = f"a cast of {how.window.storage}" if how.window else "one value"
-        yield ("calculated", derived, what, _geometry(view), "on load, by readers of the alias record")
-    yield from _render.rest("calculated", found.graph.derived, MANY, "name", "")
+    calculated = (
+        (name, f"a cast of {how.window.storage}" if how.window else "one value", _geometry(found.graph.owners[name]),
+         "on load, by readers of the alias record")
+        for name, how in found.graph.derived.items()
+    )  # fmt: skip
+    yield from listed("calculated", calculated, "name", where="")
     yield from _repeated(found)
     yield from _networks(found)
     if found.parts is not None:
         yield from parts(found.parts)
         # What would decide where a layout is not known.
-        undecided = {group.decides: group for group in found.parts.groups if group.decides}
-        for decides, group in list(undecided.items())[: most(MANY)]:
-            yield ("decide", group.at, decides)
+        undecided = {group.decides: group.at for group in found.parts.groups if group.decides}
+        yield from listed("decide", ((at, decides) for decides, at in undecided.items()))
     yield from _fused_blocks(found)
     if found.config is not None:
         yield from _ties(found.config)
@@ -124,8 +122,8 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
         lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
         yield from (("object", path, value) for path, value in lines[:MANY_OBJECTS])
         if len(lines) > MANY_OBJECTS:
-            yield ("object", "and more", _render.LISTED)
-    yield from (("note", note) for note in (*found.checkpoint.said(), *found.assumed))
+            yield ("object", "and more", LISTED)
+    yield from every("note", (*found.checkpoint.said(), *found.assumed))
     if tree:
         yield from _tree(found, depth)
     if tensors:
@@ -133,7 +131,7 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
     yield from _next(found, tensors)
 
 
-def _companions(found: Inspection) -> _render.Rows:
+def _companions(found: Inspection) -> Rows:
     """What the files beside the weights are about: an adapter of PEFT, a training of transformers or accelerate."""
     folder = found.path if found.below else os.path.dirname(found.path)
     if adapter := _said(folder, ADAPTER):
@@ -180,7 +178,7 @@ def _kind(entry: Entry) -> tuple[str, str]:
     return ("tensor", "")
 
 
-def _shared(found: Inspection) -> _render.Rows:
+def _shared(found: Inspection) -> Rows:
     graph = found.graph
     shown_groups = list(graph.groups())
     for owner, members in shown_groups[: most(MANY)]:
@@ -190,16 +188,12 @@ def _shared(found: Inspection) -> _render.Rows:
             yield (label, f"{plural(len(members), 'window')} on one span", _geometry(view), size(view.nbytes))
         else:
             yield (label, named(owner), _geometry(view), size(view.nbytes))
-        others = [member for member in members if member.name != owner]
-        for member in others[: most(MANY)]:
-            yield ("", f"  {named(member.name)}", _relation(member, owner, found))
-        yield from _render.rest("", others, MANY, "name", "")
-    if len(shown_groups) > most(MANY):
-        names = sum(len(members) for _, members in shown_groups[most(MANY) :])
-        yield ("shared", f"and {plural(len(shown_groups) - most(MANY), 'more group')} of {names} names", _render.LISTED)
+        others = (member for member in members if member.name != owner)
+        yield from listed("", ((f"  {named(one.name)}", _relation(one, found)) for one in others), "name", where="")
+    yield from rest("shared", shown_groups, "group")
 
 
-def _relation(member: Alias, owner: str, found: Inspection) -> str:
+def _relation(member: Alias, found: Inspection) -> str:
     relation = found.graph.relation(member)
     words = {"same": "", "slice": "a slice, ", "transpose": "transposed, ", "view": "another view, "}
     alias_set = "same memory" if member.evidence != "content" else f"equal bytes, memory of {named(member.alias_set)}"
@@ -212,17 +206,17 @@ def _geometry(view: View) -> str:
     return f"{list(view.shape)} {view.dtype.name}"
 
 
-def _equal(found: Inspection) -> _render.Rows:
+def _equal(found: Inspection) -> Rows:
     for equal in (found.equal or ())[: most(MANY)]:
         first = found.graph.names[equal.names[0]].window
         constant = ", constant" if equal.constant else ""
         names = plural(len(equal.names) - 1, "name")
         yield ("equal", named(equal.names[0]), _geometry(first), size(first.nbytes))
         yield ("", f"  {leading(equal.names[1:], show=named)}", f"{names}, equal bytes, separate memory{constant}")
-    yield from _render.rest("equal", found.equal or (), MANY, "group")
+    yield from rest("equal", found.equal or (), "group")
 
 
-def _repeated(found: Inspection) -> _render.Rows:
+def _repeated(found: Inspection) -> Rows:
     """Slices, transposes and casts of other tensors, and tensors of one repeated value."""
     if found.content is None:
         return
@@ -236,28 +230,28 @@ def _repeated(found: Inspection) -> _render.Rows:
         where = f"from element {match.window.offset} on" if match.relation == "slice" else ""
         what = f"{words[match.relation]} {match.owner}"
         yield (match.relation, match.name, what, f"{_geometry(view)}{rounded}", where or size(view.nbytes))
-    if (more := len(found.content.matches) - most(MANY)) > 0:
-        yield ("", f"and {more} more of these", _render.LISTED)
+    yield from rest("", found.content.matches)
     if constants := list(found.content.constants):
         yield ("constant", leading(constants, show=named), f"{plural(len(constants), 'tensor')} of one value each")
 
 
-def _networks(found: Inspection) -> _render.Rows:
+def _networks(found: Inspection) -> Rows:
     """Recurrent networks; those of a fused block are listed with the block."""
     fused = {network.at for network in found.fused.values()}
-    alone = [one for one in found.networks if one.at not in fused]
-    for one in alone[: most(MANY)]:
-        words = _render.brief(f"{one.spec} · {one.layout}", f"{one.spec}  {one.layout}, by {one.source}")
-        yield ("network", one.at or "(top)", words)
-    yield from _render.rest("network", alone, MANY, "network")
+    alone = (
+        (one.at or "(top)", brief(f"{one.spec} · {one.layout}", f"{one.spec}  {one.layout}, by {one.source}"))
+        for one in found.networks
+        if one.at not in fused
+    )
+    yield from listed("network", alone, "network")
 
 
-def _tree(found: Inspection, depth: int | None) -> _render.Rows:
+def _tree(found: Inspection, depth: int | None) -> Rows:
     """A row for each module, indented; a tensor that another module shares counts there."""
     from paramtool.commands.listed import tree
 
     for level, node in tree(found).walk(depth):
-        label = _render.brief("  " * level + (node.name or "(all)"), node.path or "(all)")
+        label = brief("  " * level + (node.name or "(all)"), node.path or "(all)")
         shared = leading([*node.shared.items()], 1, " = ".join)
         is_lowest = node.shared and not any(child.shared for child in node.children.values())
         yield (
@@ -270,27 +264,23 @@ def _tree(found: Inspection, depth: int | None) -> _render.Rows:
         )
 
 
-def _fused_blocks(found: Inspection) -> _render.Rows:
+def _fused_blocks(found: Inspection) -> Rows:
     blocks = found.graph.fused
     for block in blocks[: most(MANY_BLOCKS)]:
         network = found.fused.get(block.storage)
-        names = [name for name, _, _ in block.parts]
         gaps = plural(len(block.gaps), "gap") if block.gaps else "no gap"
         tail = f", {size(block.tail)} unused at the end" if block.tail else ""
-        yield ("fused", f"{plural(len(names), 'tensor')} on one buffer", f"{size(block.nbytes)}, {gaps}{tail}")
+        yield ("fused", f"{plural(len(block.parts), 'tensor')} on one buffer", f"{size(block.nbytes)}, {gaps}{tail}")
         if network is not None:
             what = f"{network.layout} order: {network.spec}"
-            proof = _render.brief(f"{what} · {evidence_in_short(network.proof)}", f"{what}  {'; '.join(network.proof)}")
+            proof = brief(f"{what} · {evidence_in_short(network.proof)}", f"{what}  {'; '.join(network.proof)}")
             yield ("", f"  {network.at or 'the network'}", proof)
-        for part, start, stop in block.parts[: most(MANY)]:
-            yield ("", f"  {part}", f"bytes {start}-{stop}")
-        yield from _render.rest("", names, MANY, where="")
-    if rest := blocks[most(MANY_BLOCKS) :]:
-        tensors = plural(sum(len(block.parts) for block in rest), "tensor")
-        yield ("fused", f"and {plural(len(rest), 'more block')} of {tensors}", _render.LISTED)
+        parts = ((f"  {part}", f"bytes {start}-{stop}") for part, start, stop in block.parts)
+        yield from listed("", parts, where="")
+    yield from rest("fused", blocks, "block", MANY_BLOCKS)
 
 
-def _unknown(found: Inspection) -> _render.Rows:
+def _unknown(found: Inspection) -> Rows:
     unsafe = {unknown.path for unknown in found.own_unsafe}
     for unknown in found.checkpoint.unknown:
         label = (
@@ -313,7 +303,7 @@ def _asked(unknown: Unknown) -> str:
     return "a class that was not looked up; torch.load(weights_only=True) refuses the file"
 
 
-def _tensors(found: Inspection) -> _render.Rows:
+def _tensors(found: Inspection) -> Rows:
     digests = found.digests or {}
     for own, entry in found.checkpoint.entries.items():
         match entry.value:
@@ -336,10 +326,10 @@ def _tensors(found: Inspection) -> _render.Rows:
 def _digest(digests: Mapping[str, str], own: str) -> str:
     """The beginning of a digest on a terminal, in a pipe all of it."""
     digest = digests.get(own, "")
-    return _render.brief(digest[:DIGEST_LENGTH], digest)
+    return brief(digest[:DIGEST_LENGTH], digest)
 
 
-def _next(found: Inspection, tensors: bool) -> _render.Rows:
+def _next(found: Inspection, tensors: bool) -> Rows:
     """The command that fits the file best, where it gains something."""
     path, entries = quoted(found.path), found.checkpoint.entries
     if found.weights is not None:
@@ -352,7 +342,7 @@ def _next(found: Inspection, tensors: bool) -> _render.Rows:
         yield from _next_relayout(found, path) or _next_dedup(found, path)
 
 
-def _next_relayout(found: Inspection, path: str) -> list[_render.Row]:
+def _next_relayout(found: Inspection, path: str) -> list[Row]:
     """What can be done with recurrent networks, where dedup has nothing to gain."""
     sources = {one.layout for one in found.networks}
     is_plain = not (found.allow_class or found.weights or found.section is not None)
@@ -397,7 +387,7 @@ def _beside(found: Inspection, word: str) -> str:
     return quoted(f"{stem}.{word}.safetensors")
 
 
-def _next_dedup(found: Inspection, path: str) -> list[_render.Row]:
+def _next_dedup(found: Inspection, path: str) -> list[Row]:
     """What dedup would do, with the flags that it asks for."""
     refused = _refused(found)
     kept = [name for name in found.checkpoint.entries if name not in refused]
@@ -421,7 +411,7 @@ def _next_dedup(found: Inspection, path: str) -> list[_render.Row]:
     return [("next", f"paramtool dedup {path}{flags}", written)]
 
 
-def _other_ranks(found: Inspection) -> _render.Row:
+def _other_ranks(found: Inspection) -> Row:
     """Where the rest of a file is that has one rank's parts of tensors, if it is there."""
     from paramtool import formats
     from paramtool.errors import ParamtoolError
@@ -467,26 +457,26 @@ _SHOWN = ("lr", "momentum", "betas", "alpha", "rho", "weight_decay")
 """Settings that a terminal shows; --json has all."""
 
 
-def _optimizer(file: str, binding: Binding) -> _render.Rows:
+def _optimizer(file: str, binding: Binding) -> Rows:
     """An optimizer with its proof, then its groups, its entries, and what is not bound."""
-    state, many = binding.optimizer, most(MANY)
+    state = binding.optimizer
     at = ":".join(part for part in (file, state.at) if part) or "(top)"
     entries = f"{plural(len(state.entries), 'entry', 'entries')} in {plural(len(state.groups), 'group')}"
     yield ("optimizer", at, state.algorithm or "unknown algorithm", entries, binding.words)
     if state.refused:
         yield ("", "", "cannot be moved", state.refused)
-    for k, group in enumerate(state.groups[:many]):
-        yield ("group", str(k), plural(len(group.keys), "entry", "entries"), _settings(group))
-    yield from _render.rest("group", state.groups, MANY, "group", "")
-    for entry in state.entries[:many]:
-        name = binding.names.get(entry.key)
-        slots = ", ".join(slot.key for slot in entry.slots) or "no state"
-        yield ("entry", str(entry.key), named(name) if name else "not bound", f"group {entry.group}", slots)
-    if (more := len(state.entries) - many) > 0:
-        yield ("entry", f"and {plural(more, 'more entry', 'more entries')}", _render.LISTED)
-    for names in binding.ambiguous[:many]:
-        yield ("ambiguous", leading(names, show=named), plural(len(names), "parameter"))
-    yield from _render.rest("ambiguous", binding.ambiguous, MANY, "set", "")
+    groups = (
+        (str(k), plural(len(group.keys), "entry", "entries"), _settings(group)) for k, group in enumerate(state.groups)
+    )
+    yield from listed("group", groups, "group", where="")
+    entries_ = (
+        (str(one.key), named(name) if (name := binding.names.get(one.key)) else "not bound", f"group {one.group}",
+         ", ".join(slot.key for slot in one.slots) or "no state")
+        for one in state.entries
+    )  # fmt: skip
+    yield from listed("entry", entries_)
+    ambiguous = ((leading(names, show=named), plural(len(names), "parameter")) for names in binding.ambiguous)
+    yield from listed("ambiguous", ambiguous, "set", where="")
     if binding.unbound:
         yield ("no entry", leading(binding.unbound, show=named), plural(len(binding.unbound), "parameter"))
 
@@ -519,34 +509,32 @@ DENIED_NAME = "the file stores one name; a model with both initialises the other
 SAYS = {True: "tied", False: "apart", None: "nothing"}
 
 
-def _ties(found: DeclaredTies) -> _render.Rows:
+def _ties(found: DeclaredTies) -> Rows:
     """A head, and a row for each tie, those that do not hold first; of very many the first."""
     from paramtool.commands.config_ties import apart_text
     from paramtool.passes.config_ties.declared import BROKEN
 
     ties = sorted(found.rows, key=lambda row: row.result not in BROKEN)
     yield ("config", found.path, "config says", "file says", "result")
-    for row in ties[:MANY]:
-        names = " = ".join(row.tie.names[:MANY]) + (" = ..." if len(row.tie.names) > MANY else "")
-        yield (
-            "tie",
-            names,
+    rows = (
+        (
+            leading(row.tie.names, MANY, between=" = "),
             f"{SAYS[row.says]}: {row.why}",
             f"{row.file}{apart_text(row)}",
-            (DENIED_NAME if row.says is False and row.result == "one-name" else RESULT_TEXTS[row.result]),
+            DENIED_NAME if row.says is False and row.result == "one-name" else RESULT_TEXTS[row.result],
         )
-    if (more := len(ties) - MANY) > 0:
-        yield ("tie", f"and {more} more", _render.LISTED)
+        for row in ties
+    )
+    yield from listed("tie", rows)
 
 
 # --- The rows of attention, gated MLPs and experts, as `inspect` and `guess` show them --------------------------------
 
 
-def parts(found: SeenParts) -> _render.Rows:
+def parts(found: SeenParts) -> Rows:
     """A row for each tower, the first with the dialect whose names these are."""
     from paramtool.passes.parts.groups import words
 
     names = f"names of {found.dialect}" if found.dialect else ""
-    for k, tower in enumerate(found.towers[: most(MANY)]):
-        yield ("parts", tower.at, words(tower), names if k == 0 else "")
-    yield from _render.rest("parts", found.towers, MANY, "tower")
+    towers = ((tower.at, words(tower), "" if k else names) for k, tower in enumerate(found.towers))
+    yield from listed("parts", towers, "tower")

@@ -11,6 +11,7 @@ import click
 from paramtool.cli import _render
 from paramtool.cli._display import most
 from paramtool.cli._text import NEXT, plural, quoted, size, verify_line
+from paramtool.cli._written import checked
 from paramtool.errors import leading
 
 if TYPE_CHECKING:
@@ -41,22 +42,16 @@ def rows(found: Relayouted, into: Into) -> _render.Rows:
         for change in one.converted.changes:
             yield (change.kind, pair.source.name or "(top)", change.what)
     for layer in into.layers[: max(0, shown - len(into.networks))]:
-        yield (
-            "layer",
-            _arrow(layer.source, layer.model),
-            layer.kind or "of no known kind",
-            _tensors(layer),
-            HOW[layer.how],
-        )
-    if (more := len(into.networks) + len(into.layers) - shown) > 0:
-        yield ("layers", f"and {plural(more, 'more layer')}", _render.LISTED)
+        kind = layer.kind or "of no known kind"
+        yield ("layer", _arrow(layer.source, layer.model), kind, _tensors(layer), HOW[layer.how])
+    yield from _render.rest("layers", (*into.networks, *into.layers), "layer", MANY)
     yield from _names("not filled", into.unfilled, "of the model with old values")
     yield from _names("not used", into.unused, "of the input without a place in the model")
     before = "as before" if found.nbytes_after == found.nbytes_before else f"{size(found.nbytes_before)} before"
     yield ("size", f"{size(found.nbytes_after)}, {before}: all else of the model is kept byte for byte")
-    judge = f", by {found.judge} too" if found.judge else ""
-    read_back = f"all read back and equal{judge}" if found.verified else "not verified"
-    yield ("filled", plural(len(into.targets), "tensor"), read_back, f"{found.seconds:.1f} s")
+    read_back, seconds = checked(found)
+    judge = f", by {found.judge} too" if found.judge and found.verified else ""
+    yield ("filled", plural(len(into.targets), "tensor"), f"{read_back}{judge}", seconds)
     if found.written:
         yield (NEXT, _verify_line(found))
 

@@ -19,7 +19,7 @@ from paramtool.cli import _completion, _render
 from paramtool.cli._completion import Completer
 from paramtool.cli._display import OPTIONS, adding, json_option
 from paramtool.cli._help import Command
-from paramtool.cli._text import FILE, OUTPUT_FILE, Size, size
+from paramtool.cli._text import FILE, OUTPUT_FILE, Size
 from paramtool.commands.name_lists import pairs
 from paramtool.formats import files
 from paramtool.model import inflating
@@ -154,9 +154,3 @@ WEIGHTS = Row("Read this set of weights, where a folder has several.", "FILE")
 EACH = Row("Write every set of weights of a folder and of the folders inside it.")
 FORMAT = Row("Write a folder in this format; dcp is torch.distributed.checkpoint.", choices=("safetensors", "dcp"))
 """The format of an output folder."""
-
-
-def physical(nbytes: int, cloned: int) -> _render.Rows:
-    """How much of an output is new on the disk, where some of it shares its blocks with what was read."""
-    if cloned:
-        yield ("on disk", f"{size(nbytes - cloned)} new", f"{size(cloned)} in blocks that the input has too")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _completion, _each, _render
+from paramtool.cli import _completion, _render
 from paramtool.cli._display import most
 from paramtool.cli._options import (
     ALIGN,
@@ -17,23 +17,20 @@ from paramtool.cli._options import (
     WEIGHTS,
     WRITING,
     Row,
-    physical,
 )
+from paramtool.cli._render import every, rest
 from paramtool.cli._text import (
     NEXT,
-    came_along,
-    opens,
     plural,
     quoted,
     size,
     verify_line,
-    weakest,
 )
+from paramtool.cli._written import beside, checked, each_set, head, physical, weakest
 from paramtool.commands import relayout as relayout_command
 from paramtool.commands.layouts import check_no_dialect
 from paramtool.commands.optimizer_carry import lines
 from paramtool.commands.relayout_options import RelayoutOptions
-from paramtool.errors import leading
 from paramtool.grouping import grouped
 from paramtool.model.optimizer import TIED, UNTIED
 
@@ -77,7 +74,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def _rows(found: Relayouted, command: str) -> _render.Rows:
-    yield (command if found.written else "dry run", f"{found.input} -> {found.output}")
+    yield head(found, command)
     if found.as_is and found.typed is None:
         yield _stays(found)
     if found.rearranged is not None:
@@ -93,24 +90,18 @@ def _rows(found: Relayouted, command: str) -> _render.Rows:
         )
         for change in one.changes:
             yield (change.kind, one.source.at or "(top)", change.what)
-    yield from _render.rest("network", found.converted, MANY, "network")
-    yield from (("untied", f"{name}  was {other}") for name, other in found.ties.untied.items())
-    yield from (("tied", f"{name}  is {other}") for name, other in found.ties.tied.items())
-    yield from (("optimizer", text) for text in lines(found.optimizer))
+    yield from rest("network", found.converted, "network", MANY)
+    yield from every("untied", (f"{name}  was {other}" for name, other in found.ties.untied.items()))
+    yield from every("tied", (f"{name}  is {other}" for name, other in found.ties.tied.items()))
+    yield from every("optimizer", lines(found.optimizer))
     yield from _casts(found)
-    yield from came_along(found.sidecars)
-    if found.made:
-        yield ("with", leading(found.made, most(MANY)), "written anew, for these weights")
-    yield from (("left out", text) for text in found.left_out)
-    yield from (("plain", text) for text in found.changed)
-    yield from opens(found.needs)
+    yield from beside(found.sidecars, found.left_out, found.changed, found.needs, found.made)
     if found.untouched:
         kept = ", and what they share" if found.keeps_ties and found.plan.aliases else ""
         yield ("unchanged", f"{plural(found.untouched, 'tensor' if found.as_is else 'other tensor')}{kept}")
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}")
-    yield from physical(found.nbytes_after, found.cloned_nbytes)
-    read_back = "all read back and equal" if found.verified else "not verified"
-    yield ("names", plural(len(found.plan.order), "name"), read_back, f"{found.seconds:.1f} s")
+    yield from physical(found, found.nbytes_after)
+    yield ("names", plural(len(found.plan.order), "name"), *checked(found))
     if found.written:
         line = verify_line(found.output, found.input, found.section, _flag(found))
         yield (NEXT, line if found.is_recorded else f"paramtool inspect {quoted(found.output)}")
@@ -169,7 +160,7 @@ def _casts(found: Relayouted) -> _render.Rows:
     reasons = grouped((why, name) for name, why in found.typed.kept.items())
     for why, names in reasons.items():
         yield ("float32", plural(len(names), "tensor"), ", ".join(names), why)
-    yield from (("as it is", text) for text in found.typed.left)
+    yield from every("as it is", found.typed.left)
 
 
 def _lost(found: Relayouted, names: list[str]) -> str:
@@ -218,7 +209,7 @@ def run(
         from functools import partial
 
         together = relayout_command.relayout_each(path, output, chosen, word=word, progress=_render.progress)
-        _each.report(together, partial(_rows, command=command), flag=_flag)
+        each_set(together, partial(_rows, command=command), _flag)
         return
     found = relayout_command.relayout(path, output, chosen, word=word, progress=_render.progress)
     if found.into is None:

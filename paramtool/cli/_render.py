@@ -27,6 +27,8 @@ NARROW = 40
 """Terminals with fewer columns get the lines of a pipe."""
 PROGRESS_NBYTES = 64 << 20
 """Shorter work shows no bar."""
+MANY = 8
+"""How many things of one kind a report lists; --verbose and --json list all."""
 LISTED = "--verbose and --json list them"
 """Where everything is that a report counts only."""
 SHOWN_QUIETLY = frozenset(("finding", "difference", "unsafe"))
@@ -87,9 +89,21 @@ def brief(short: str, long: str) -> str:
     return short if is_table() and not (current.wide or current.verbose) else long
 
 
-def rest(label: str, things: Sized, listed: int, what: str = "", where: str = LISTED) -> Rows:
-    """The row that counts what is left of some things, where more than `listed` of them are there."""
-    if (more := len(things) - most(listed)) > 0:
+def every(label: str, texts: Iterable[str]) -> Rows:
+    """A row for each text."""
+    return ((label, text) for text in texts)
+
+
+def listed(label: str, found: Iterable[Row], what: str = "", number: int = MANY, where: str = LISTED) -> Rows:
+    """The first rows of one label, without it, and how many more there are of `what`; all of them with --verbose."""
+    rows = list(found)
+    yield from ((label, *row) for row in rows[: most(number)])
+    yield from rest(label, rows, what, number, where)
+
+
+def rest(label: str, things: Sized, what: str = "", number: int = MANY, where: str = LISTED) -> Rows:
+    """The row that counts what is left of some things, where more than `number` of them are there."""
+    if (more := len(things) - most(number)) > 0:
         yield (label, f"{'' if label else '  '}and {plural(more, f'more {what}') if what else f'{more} more'}", where)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import click
 
@@ -13,7 +13,6 @@ from paramtool.cli._streams import quoted as quoted
 from paramtool.cli._streams import shown as shown
 from paramtool.commands.sizes import parse_size as parse_size
 from paramtool.commands.sizes import size as size
-from paramtool.errors import leading
 from paramtool.errors import plural as plural
 
 _FOLDER = "a folder becomes a folder"
@@ -87,17 +86,6 @@ def wrapped(prefix: str) -> str:
     return f"the names begin with {prefix}, as a wrapper saves them; the model is the one inside" if prefix else ""
 
 
-def came_along(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The row that says which other files of a folder came along, if any did."""
-    if names:
-        yield ("with", plural(len(names), "other file"), leading(names, MANY))
-        # The row for files that came along under names of weights: they are no smaller than they were.
-        from paramtool.commands.output.sidecar_checks import other_weights
-
-        if found := other_weights(names):
-            yield ("as before", plural(len(found), "file"), leading(found, MANY), "may be weights; not read")
-
-
 FILE = Path()
 """A path of something that is read."""
 FILES = click.Path(readable=False)
@@ -123,11 +111,6 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
             self.fail(str(error), param, ctx)
 
 
-def weakest(lacks: bool, keeps_objects: bool) -> str:
-    """The flags by which `verify` accepts an output that lacks names or ties, and objects."""
-    return " ".join(("--subset",) * lacks + ("--tensors-only",) * (not keeps_objects))
-
-
 def verify_line(output: str, source: str, only: str | None = None, flag: str = "", *, each: bool = False) -> str:
     """The command that compares an output with what it was made from; `flag` says what it does not hold.
 
@@ -143,11 +126,3 @@ def verify_line(output: str, source: str, only: str | None = None, flag: str = "
     words += (f"--allow-class {shlex.quote(name)}" for name in given.get("allow_class", ()))
     words += ["--allow-unknown"] if given.get("allow_unknown") else []
     return " ".join(words)
-
-
-def opens(needs: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The row for classes in a torch file that `torch.load(weights_only=True)` refuses."""
-    if needs:
-        shown = ", ".join(needs[:6]) + (f" and {len(needs) - 6} more (--json lists them)" if len(needs) > 6 else "")
-        yield ("opens", f"with torch.load(weights_only=False), as its source does, because of {shown}",
-               "--plain writes these as dicts, lists, numbers and strings")  # fmt: skip

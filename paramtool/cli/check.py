@@ -315,7 +315,7 @@ def _checked_rows(found: Checked) -> _render.Rows:
         yield ("checked by", ", ".join(texts))
     for file in found.files:
         yield from _findings(file.findings)
-        yield from (("note", f"{file.path}: {text}") for text in file.notes)
+        yield from _render.every("note", (f"{file.path}: {text}" for text in file.notes))
     yield ("verdict", f"{found.summary}, exit code {found.exit_code}" if found.exit_code else found.summary)
     # What a person does next: lock what passes, or look at what a rule finds.
     if found.exit_code == 0 and not found.lock and found.files:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _completion, _each, _render
+from paramtool.cli import _completion, _render
 from paramtool.cli._display import most
 from paramtool.cli._options import (
     ALIGN,
@@ -23,23 +23,21 @@ from paramtool.cli._options import (
     WRITING,
     Row,
     command_line,
-    physical,
 )
+from paramtool.cli._render import MANY, every, listed, rest
 from paramtool.cli._text import (
     BESIDE,
     FILE,
     NEXT,
     OUTPUT,
-    came_along,
     load_line,
     named,
-    opens,
     plural,
     size,
     verify_line,
-    weakest,
     wrapped,
 )
+from paramtool.cli._written import beside, checked, each_set, head, physical, weakest
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
 from paramtool.commands.inspect import parameter
@@ -51,9 +49,6 @@ from paramtool.passes import select
 
 if TYPE_CHECKING:
     from paramtool.commands.dedup_many import Family
-
-MANY = 8
-"""How many groups a report lists; --verbose and --json list all."""
 
 
 @command_line(
@@ -123,20 +118,19 @@ def command(
         raise click.BadParameter("needs a folder or several inputs", param_hint="--share-renamed")
     if each:
         together = dedup_command.dedup_each(ckpt[0], output, chosen, progress=_render.progress)
-        _each.report(together, _rows, flag=_flag)
+        each_set(together, _rows, _flag)
         return
     found = dedup_command.dedup(ckpt[0], output, chosen, progress=_render.progress)
     _render.report(found, _rows(found), found.warnings)
 
 
 def _rows(found: Deduped) -> _render.Rows:
-    yield ("dedup" if found.written else "dry run", f"{found.input} -> {found.output}")
+    yield head(found, "dedup")
     groups = list(found.graph.groups())
-    read_back = "all read back and equal" if found.verified else "not verified"
     stored = f"{plural(len(found.plan.order), 'name')} on {plural(len(found.plan.targets), 'stored tensor')}"
     yield ("size", _gained(found, groups))
-    yield from physical(found.nbytes_after, found.cloned_nbytes)
-    yield ("names", stored, read_back, f"{found.seconds:.1f} s")
+    yield from physical(found, found.nbytes_after)
+    yield ("names", stored, *checked(found))
     for owner, members in groups[: most(MANY)]:
         # What is stored, and a row for each other name of it: the same memory, or equal bytes that part on load.
         sets = {member.alias_set for member in members}
@@ -146,15 +140,15 @@ def _rows(found: Deduped) -> _render.Rows:
         is_span = owner in found.graph.anonymous
         what = f"{plural(len(members), 'window')} on one span" if is_span else named(owner)
         yield ("shared" if len(sets) == 1 else "equal", what, size(found.graph.owners[owner].nbytes))
-        others = [member for member in members if member.name != owner]
         constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
-        for one in others[: most(MANY)]:
+        others = []
+        for one in members:
             relation = "" if (way := found.graph.relation(one)) == "same" else f", {way}"
             kind = ", constant" if one.name in constants else ""
             how = "same memory" if one.alias_set == own else f"equal bytes{kind}, stored once, separate on load"
-            yield ("", f"  {named(one.name)}", f"{how}{relation}")
-        yield from _render.rest("", others, MANY, "name")
-    yield from _render.rest("shared", groups, MANY, "group")
+            others += [(f"  {named(one.name)}", f"{how}{relation}")] if one.name != owner else []
+        yield from listed("", others, "name")
+    yield from rest("shared", groups, "group")
     yield from _derived(found)
     roles = {name: entry.role for name, entry in found.checkpoint.entries.items()}
     state = sum(one.nbytes for one in found.plan.targets if roles.get(one.name) == "optimizer")
@@ -171,10 +165,7 @@ def _rows(found: Deduped) -> _render.Rows:
         yield ("equal", f"{size(found.repeated_nbytes)} stored again", why)
     if found.unused_nbytes:
         yield ("unused", size(found.unused_nbytes), "used by no tensor, left behind")
-    yield from came_along(found.sidecars)
-    yield from (("left out", text) for text in found.left_out)
-    yield from (("plain", text) for text in found.changed)
-    yield from opens(found.needs)
+    yield from beside(found.sidecars, found.left_out, found.changed, found.needs)
     if found.written and found.format == "torch":
         yield ("load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True works too")
     elif found.written and any(parameter(*one) for one in found.checkpoint.entries.items()):
@@ -224,7 +215,7 @@ def _derived(found: Deduped) -> _render.Rows:
             lost = "nothing is lost" if how.lossless else "rounded to nearest even"
             yield ("cast", name, f"{view.dtype.name} of {window.storage} ({window.dtype.name}), {lost}",
                    f"{size(view.nbytes)}, calculated on load")  # fmt: skip
-    yield from _render.rest("derived", done, MANY, "tensor")
+    yield from rest("derived", done, "tensor")
     if found.content is None or found.format != "safetensors":
         return
     casts = [match for match in found.content.matches if match.relation == "cast" and match.name not in done]
@@ -242,21 +233,24 @@ def _family_rows(found: Family) -> _render.Rows:
         "dedup" if found.written else "dry run",
         f"{plural(len(found.members), 'checkpoint')} -> {found.output}",
     )
-    for member in found.members[: most(MANY)]:
-        shared = f"{size(member.shared_by_all)} shared by all, {size(member.shared_by_some)} by some"
-        sizes = f"{size(member.nbytes_before)} -> {size(member.nbytes_after)}"
-        yield ("input", f"{member.input} -> {member.folder}", sizes, f"{shared}, {size(member.own)} own")
-    yield from _render.rest("input", found.members, MANY, "checkpoint")
-    yield from (("left out", f"{member.input}: {text}") for member in found.members for text in member.left_out)
+    inputs = (
+        (
+            f"{one.input} -> {one.folder}",
+            f"{size(one.nbytes_before)} -> {size(one.nbytes_after)}",
+            f"{size(one.shared_by_all)} shared by all, {size(one.shared_by_some)} by some, {size(one.own)} own",
+        )
+        for one in found.members
+    )
+    yield from listed("input", inputs, "checkpoint")
+    yield from every("left out", (f"{one.input}: {text}" for one in found.members for text in one.left_out))
     change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})", "shared files counted once")
-    yield from physical(found.nbytes_after, found.cloned_nbytes)
+    yield from physical(found, found.nbytes_after)
     together = sum(len(shard.files) > 1 for shard in found.shards)
     how = "hard links" if found.linked else "copied into each folder: this file system has no hard links"
     yield ("files", plural(len(found.shards), "shard"), f"{together} of several inputs", *([how] if together else []))
     names = sum(member.names for member in found.members)
-    read_back = "all read back and equal" if found.verified else "not verified"
-    yield ("names", plural(names, "name"), read_back, f"{found.seconds:.1f} s")
+    yield ("names", plural(names, "name"), *checked(found))
     if found.renamed_nbytes and found.share_renamed:
         yield ("renamed", f"{size(found.renamed_nbytes)} under other names are only in the record",
                "programs without paramtool miss these names")  # fmt: skip

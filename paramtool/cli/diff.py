@@ -10,6 +10,7 @@ import click
 
 from paramtool.cli import _completion, _display, _render
 from paramtool.cli._options import JSON, MEMORY, READING, Row, command_line
+from paramtool.cli._render import every
 from paramtool.cli._text import FILE
 from paramtool.commands.diff import diff as diff_command
 from paramtool.commands.diff.diff import Diffed
@@ -143,10 +144,10 @@ def _rows(found: Diffed, *, stat: bool, rows: bool, strict: bool = False) -> _re
             yield LABELS[kind], plural(count, "tensor")
     if not stat:
         yield from _tensors(found.tensors, rows)
-    yield from (("ties", text) for text in found.ties)
-    yield from (("objects", text.removeprefix("object ")) for text in found.objects)
+    yield from every("ties", found.ties)
+    yield from every("objects", (text.removeprefix("object ") for text in found.objects))
     if strict or not stat:
-        yield from (("metadata", text.removeprefix("metadata ")) for text in found.metadata)
+        yield from every("metadata", (text.removeprefix("metadata ") for text in found.metadata))
     yield "note", f"read {size(found.nbytes_read)} in {found.seconds:.1f} s"
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _completion, _each, _render
-from paramtool.cli._display import most
+from paramtool.cli import _completion, _render
 from paramtool.cli._options import (
     ALIGN,
     EACH,
@@ -19,26 +18,23 @@ from paramtool.cli._options import (
     WRITING,
     Row,
     command_line,
-    physical,
 )
+from paramtool.cli._render import listed
 from paramtool.cli._text import (
     BESIDE,
     FILE_OR_STDIN,
     NEXT,
     OUTPUT_ANY,
-    came_along,
     named,
     plural,
     size,
     verify_line,
 )
+from paramtool.cli._written import beside, each_set, head, physical
 from paramtool.commands import export as export_command
 
 if TYPE_CHECKING:
     from paramtool.commands.export import Exported
-
-MANY = 8
-"""How many names a report lists; --verbose and --json list all."""
 
 
 @command_line(
@@ -99,13 +95,9 @@ def command(
         for name in ("ties", "format"):
             if flags[name]:
                 raise click.BadParameter("is for one set of weights, and --each takes all", param_hint=f"--{name}")
-        _each.report(
-            export_command.export_each(
-                path, output, options=export_command.ExportOptions(**flags), progress=_render.progress
-            ),
-            partial(_rows, like=None),
-            flag=lambda found: "--subset",
-        )
+        chosen = export_command.ExportOptions(**flags)
+        together = export_command.export_each(path, output, options=chosen, progress=_render.progress)
+        each_set(together, partial(_rows, like=None), lambda found: "--subset")
         return
     from pathlib import Path
 
@@ -123,22 +115,18 @@ def command(
 
 def _rows(found: Exported, like: str | None) -> _render.Rows:
     whose = f"names of section {found.like_section} of {like}" if found.like_section is not None else ""
-    what = "export" if found.written else "dry run"
-    yield (what, f"{found.input} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes), whose)
-    yield from physical(found.nbytes, found.cloned_nbytes)
+    yield head(found, "export", plural(len(found.names), "name"), size(found.nbytes), whose)
+    yield from physical(found, found.nbytes)
     if not found.written:
         yield from (
             ("name", named(name), (f"was {found.renamed[name]}" if name in found.renamed else ""))
             for name in found.names
         )
     elif found.renamed:
-        yield from (("renamed", name, f"was {old}") for name, old in list(found.renamed.items())[: most(MANY)])
-        yield from _render.rest("renamed", found.renamed, MANY)
-    for name, other in list(found.tied.items())[: most(MANY)]:
-        yield ("tied", name, f"written from {other}, which FILE has")
-    yield from _render.rest("tied", found.tied, MANY, "name")
-    yield from came_along(found.sidecars)
-    yield from (("left out", text) for text in found.left_out)
+        yield from listed("renamed", ((name, f"was {old}") for name, old in found.renamed.items()))
+    tied = ((name, f"written from {other}, which FILE has") for name, other in found.tied.items())
+    yield from listed("tied", tied, "name")
+    yield from beside(found.sidecars, found.left_out)
     if not found.written:
         return
     yield ("verified", "all read back and equal") if found.verified else ("not done", "not verified (--no-verify)")

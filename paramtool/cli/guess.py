@@ -9,6 +9,7 @@ import click
 from paramtool.cli import _completion, _render
 from paramtool.cli._inspect_rows import parts
 from paramtool.cli._options import JSON, PATH, READING, Row, command_line
+from paramtool.cli._render import every
 from paramtool.cli._text import plural, quoted
 from paramtool.commands import guess as guess_command
 from paramtool.commands.seen_parts import fused_place
@@ -86,7 +87,7 @@ def _rows(found: Guessed, values: bool) -> _render.Rows:
     if found.considered or found.parts is None:
         counts.append(plural(len(found.considered), "place"))
     yield ("file", found.path, " · ".join([found.checkpoint.format, *counts]))
-    yield from (("note", text) for text in found.checkpoint.notes)
+    yield from every("note", found.checkpoint.notes)
     for place, candidates in found.places():
         fits = plural(place.fits, "network fits", "networks fit")
         if place.fits > place.listed:
@@ -118,7 +119,7 @@ def _rows(found: Guessed, values: bool) -> _render.Rows:
     if unread:
         why = "too large" if values else "--no-values"
         yield ("not done", f"values were not read ({why}): {', '.join(unread[:3])}{' ...' if unread[3:] else ''}")
-    yield from (("next", line) for line in found.commands)
+    yield from every("next", found.commands)
 
 
 def _fused(group: SeenGroup) -> _render.Rows:

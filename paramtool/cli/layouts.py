@@ -9,6 +9,7 @@ import click
 from paramtool.cli import _completion, _render
 from paramtool.cli._display import most
 from paramtool.cli._options import JSON, command_line
+from paramtool.cli._render import every
 from paramtool.cli._text import FILE, evidence_in_short, plural
 from paramtool.commands import layouts as layouts_command
 from paramtool.errors import leading
@@ -91,9 +92,9 @@ def _show(layout: Layout) -> _render.Rows:
         yield ("option", f"{layout.name}:{option.name}={option.default}", option.what)
     if layout.note:
         yield ("note", layout.note)
-    yield from (("note", text) for text in layout.outside)
+    yield from every("note", layout.outside)
     yield ("source", layout.source)
-    yield from (("proof", proof) for proof in evidence.evidence(layout))
+    yield from every("proof", evidence.evidence(layout))
     for record, why in evidence.judged(layout):
         yield ("record", record.name, record.words(), record.data["date"], f"does not count: {why}" if why else "")
 
@@ -141,7 +142,7 @@ def show(layout: PartLayout) -> _render.Rows:
         yield ("models", layout.models)
     if layout.source:
         yield ("source", layout.source)
-    yield from (("proof", proof) for proof in proofs(layout.name))
+    yield from every("proof", proofs(layout.name))
     if layout.like:
         yield ("mistaken", ", ".join(layout.like), "the same shapes and other rows: no shape tells them apart")
 
@@ -158,4 +159,4 @@ def show_dialect(one: DialectTable) -> _render.Rows:
         reasons.setdefault(why.partition(": ")[0], {})[name] = why
     for head, names in reasons.items():
         yield ("refused", leading([*names], most(MANY_MODELS)), head if len(names) > 1 else next(iter(names.values())))
-    yield from (("note", text) for text in one.notes)
+    yield from every("note", one.notes)

@@ -94,10 +94,8 @@ def _rows(path: str, found: Sequence[Variant]) -> _render.Rows:
         )
     for variant in found:
         for label, lines in _details(variant):
-            for line in lines[: most(MANY)]:
-                yield (label, variant.against, line)
-            if len(lines) > most(MANY):
-                yield (label, variant.against, f"and {len(lines) - most(MANY)} more")
+            more = [f"and {len(lines) - most(MANY)} more"] if len(lines) > most(MANY) else []
+            yield from ((label, variant.against, line) for line in (*lines[: most(MANY)], *more))
         if variant.advice:
             yield ("hint", variant.against, variant.advice)
     yield from _next(path, found)

@@ -6,12 +6,13 @@ were written without an escape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from paramtool.drawing import palette
 from paramtool.drawing.markup import EMPTY, Markup, breakable, joined, readable, tag, written
 from paramtool.drawing.treemap import TreemapNode, as_data, picture
+from paramtool.errors import plural
 
 BEGINS = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
 """How every page begins."""
@@ -27,12 +28,10 @@ class PageSection(NamedTuple):
     body: Markup
 
 
-class Column(NamedTuple):
-    """A column of a table."""
-
-    title: str
-    is_number: bool = False
-    is_name: bool = False
+NAME, NUMBER, WORDS = "name", "n", None
+"""What a column of a table has."""
+MAX_ROWS = 2000
+"""Rows of a table."""
 
 
 def page(title: str, head: Markup, sections: Sequence[PageSection], foot: Markup = EMPTY) -> str:
@@ -110,16 +109,28 @@ def figure(picture: Markup, caption: str, *below: Markup) -> Markup:
     return tag("figure", tag("figcaption", caption), picture, *below)
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], caption: str) -> Markup:
-    """A table; cells that are Markup stay as they are."""
-    head = tag("tr", *(tag("th", one.title, scope="col", class_="n" if one.is_number else None) for one in columns))
-    body = joined(tag("tr", *map(_cell, columns, row)) for row in rows)
-    return tag("table", tag("caption", caption), tag("thead", head), tag("tbody", body))
+def table(columns: Mapping[str, str | None], rows: Iterable[Sequence[str]], caption: str, more: str = "") -> Markup:
+    """A table of the first rows; where there are others, its caption says so, and `more`."""
+    made = list(rows)
+    cut = f"; the first {MAX_ROWS:,} of {len(made):,}{more}" if len(made) > MAX_ROWS else ""
+    heads = (tag("th", one, scope="col", class_=kind if kind == NUMBER else None) for one, kind in columns.items())
+    body = joined(tag("tr", *map(_cell, columns.values(), row)) for row in made[:MAX_ROWS])
+    return tag("table", tag("caption", f"{caption}{cut}"), tag("thead", tag("tr", *heads)), tag("tbody", body))
 
 
-def _cell(column: Column, text: str) -> Markup:
-    kind = "n" if column.is_number else "name" if column.is_name else None
-    return tag("td", breakable(text) if column.is_name else text, class_=kind)
+def _cell(kind: str | None, text: str) -> Markup:
+    return tag("td", breakable(text) if kind == NAME else text, class_=kind)
+
+
+def as_table(columns: Mapping[str, str | None], rows: Iterable[Sequence[str]], caption: str, more: str = "") -> Markup:
+    """What a figure shows as a table, when somebody asks for it."""
+    return folded("The same as a table", table(columns, rows, caption, more))
+
+
+def figures(lead: str, drawn: Iterable[Markup], hidden: int, what: str, *below: Markup) -> Markup:
+    """What is said of some figures, these, how many more there are, and what is below."""
+    more = f"{plural(hidden, f'more {what}')} not drawn." if hidden > 0 else ""
+    return joined((paragraph(lead, "lead"), *drawn, paragraph(more), *below))
 
 
 def folded(summary: str, *body: Markup, is_open: bool = False) -> Markup:
@@ -136,8 +147,8 @@ def searched(what: str, body: Markup) -> Markup:
 
 
 def paragraph(text: str, class_: str | None = None) -> Markup:
-    """A paragraph."""
-    return tag("p", text, class_=class_)
+    """A paragraph, if there is a text."""
+    return tag("p", text, class_=class_) if text else EMPTY
 
 
 def code(text: str) -> Markup:

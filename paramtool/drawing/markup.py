@@ -89,6 +89,14 @@ def number(value: float) -> str:
     return "0" if text in ("-0", "") else text
 
 
+def svg(label: str, wide: float, high: float, *children: str | None, **attributes: object) -> Markup:
+    """A figure that says what it is."""
+    return tag(
+        "svg", tag("title", label), *children, viewBox=f"0 0 {number(wide)} {number(high)}", role="img",
+        aria_label=label, **attributes,
+    )  # fmt: skip
+
+
 def joined(parts: Iterable[str]) -> Markup:
     """Elements and texts behind each other."""
     return Markup("".join(map(written, parts)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from paramtool.drawing.markup import EMPTY, Markup, joined, number, readable, short, tag
+from paramtool.drawing.markup import EMPTY, Markup, readable, short, svg, tag
 from paramtool.drawing.palette import PAGE, TINTS
 from paramtool.drawing.strips import Segment
 from paramtool.drawing.treemap import LETTER, DrawnNode, TreemapNode, boxes
@@ -21,7 +21,7 @@ MOST = 80
 def small_treemap(root: TreemapNode, label: str) -> Markup:
     """A treemap's upper levels."""
     drawn = [one for one in islice(boxes(root, WIDTH, HEIGHT), 8 * MOST) if one.depth <= 2][:MOST]
-    return _svg(joined(map(_node, drawn)), HEIGHT, label)
+    return svg(label, WIDTH, HEIGHT, *map(_node, drawn), width=WIDTH, height=HEIGHT)
 
 
 def small_bar(parts: Sequence[Segment], label: str) -> Markup:
@@ -33,14 +33,7 @@ def small_bar(parts: Sequence[Segment], label: str) -> Markup:
         )
         for one in parts
     )
-    return _svg(joined(boxes_), BAR, label)
-
-
-def _svg(inner: Markup, height: float, label: str) -> Markup:
-    return tag(
-        "svg", tag("title", label), inner, viewBox=f"0 0 {number(WIDTH)} {number(height)}", width=WIDTH, height=height,
-        role="img", aria_label=label,
-    )  # fmt: skip
+    return svg(label, WIDTH, BAR, *boxes_, width=WIDTH, height=BAR)
 
 
 def _node(one: DrawnNode) -> Markup:

@@ -52,6 +52,15 @@ HEAT = (
 """From no difference to the largest one: darker on a light page, brighter on a dark one."""
 
 
+def series(k: int) -> str:
+    """The tint of the thing of a number; those behind the last tint have that of no thing.
+
+    >>> series(0), series(7), series(99)
+    ('blue', 'grey', 'grey')
+    """
+    return SERIES[min(k, len(SERIES) - 1)]
+
+
 def css() -> str:
     """All of it as variables of CSS; what is printed is light."""
     every = {**PAGE, **TINTS, **{f"heat{k}": shades for k, shades in enumerate(HEAT)}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from paramtool.drawing.markup import EMPTY, Markup, breakable, joined, number, readable, short, tag
+from paramtool.drawing.markup import EMPTY, Markup, breakable, joined, number, readable, short, svg, tag
 from paramtool.drawing.treemap import LETTER
 
 WIDTH = 1040.0
@@ -35,10 +35,7 @@ def ruler(segments: Sequence[Segment], total: int, label: str) -> Markup:
     scale = WIDTH / max(1, total)
     parts = [_segment(one, scale) for one in sorted(segments, key=lambda one: one.stop - one.start, reverse=True)]
     frame = tag("rect", x=0.5, y=0.5, width=WIDTH - 1, height=TALL, class_="frame")
-    return tag(
-        "svg", tag("title", label), frame, joined(parts), viewBox=f"0 0 {number(WIDTH)} {number(TALL + 1)}",
-        role="img", aria_label=label, class_="strip", preserveAspectRatio="none",
-    )  # fmt: skip
+    return svg(label, WIDTH, TALL + 1, frame, *parts, class_="strip", preserveAspectRatio="none")
 
 
 def ticks(words: Sequence[str]) -> Markup:
@@ -87,10 +84,8 @@ def heat(rows: Sequence[Sequence[int]], label: str) -> Markup:
                 start = x
     nothing = tag("rect", width=wide, height=len(rows), class_="h0") if levels.pop(0, []) else None
     paths = (tag("path", d=Markup("".join(runs)), class_=f"h{level}") for level, runs in sorted(levels.items()))
-    return tag(
-        "svg", tag("title", label), nothing, joined(paths), viewBox=f"0 0 {wide} {len(rows)}", role="img",
-        aria_label=label, class_="heat" if len(rows) < 2 else "heat cells", preserveAspectRatio="none",
-    )  # fmt: skip
+    kind = "heat" if len(rows) < 2 else "heat cells"
+    return svg(label, wide, len(rows), nothing, *paths, class_=kind, preserveAspectRatio="none")
 
 
 def text_strip(parts: Sequence[Segment], width: int = 20) -> str:
@@ -158,11 +153,7 @@ def ribbons(above: Sequence[int], below: Sequence[int], found: Sequence[Ribbon],
         for left, width in zip(strips.lefts, strips.widths, strict=True)
     )
     drawn = (_ribbon(one, upper.place(one.here, one.length), lower.place(one.there, one.length)) for one in found)
-    return tag(
-        "svg", tag("title", label), joined(frames), joined(drawn),
-        viewBox=f"0 0 {number(WIDTH)} {number(bottom + HIGH + 1)}", role="img", aria_label=label, class_="ribbons",
-        preserveAspectRatio="none",
-    )  # fmt: skip
+    return svg(label, WIDTH, bottom + HIGH + 1, *frames, *drawn, class_="ribbons", preserveAspectRatio="none")
 
 
 def _strips(lines: Sequence[int]) -> _Strips:
@@ -250,21 +241,9 @@ def _wire(one: Wire) -> Markup:
         height=max(2.0, (bottom - top) * height), class_="part",
     )  # fmt: skip
     arrow = tag("path", d="M13 20L31 8m-7 0h7v6", class_="turn") if one.is_turned else EMPTY
-    return tag(
-        "li",
-        tag(
-            "svg",
-            frame,
-            part,
-            arrow,
-            viewBox=f"0 0 {number(width)} {number(height)}",
-            width=width,
-            height=height,
-            aria_hidden="true",
-        ),
-        text,
-        class_=f"w-{one.kind} marked" if one.mark else f"w-{one.kind}",
-    )
+    box = f"0 0 {number(width)} {number(height)}"
+    icon = tag("svg", frame, part, arrow, viewBox=box, width=width, height=height, aria_hidden="true")
+    return tag("li", icon, text, class_=f"w-{one.kind} marked" if one.mark else f"w-{one.kind}")
 
 
 def _name(name: str) -> Markup:
@@ -307,11 +286,8 @@ def grid(one: Grid, label: str) -> Markup:
     wide = one.columns > 4 * one.rows
     width, height = (2.4 * SIDE, 30.0) if wide else _sides(one)
     frame = tag("rect", x=0.5, y=0.5, width=width, height=height, class_="frame")
-    bands = joined(_band(band, width, height) for band in one.bands)
-    return tag(
-        "svg", tag("title", label), frame, bands, viewBox=f"0 0 {number(width + 1)} {number(height + 1)}",
-        role="img", aria_label=label, class_="grid", width=width + 1, height=height + 1,
-    )  # fmt: skip
+    bands = (_band(band, width, height) for band in one.bands)
+    return svg(label, width + 1, height + 1, frame, *bands, class_="grid", width=width + 1, height=height + 1)
 
 
 def _sides(one: Grid) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from paramtool.drawing.markup import EMPTY, Markup, data, joined, number, readable, short, tag
+from paramtool.drawing.markup import EMPTY, Markup, data, readable, short, svg, tag
 
 HEAD, PAD = 17.0, 2.0
 """Pixels above what is in a module, for its name, and around it."""
@@ -204,11 +204,7 @@ def as_data(root: TreemapNode) -> Markup:
 
 def picture(root: TreemapNode, label: str, *, width: float = 1040.0, height: float = 520.0, most: int = 1500) -> Markup:
     """The treemap as it is before anybody opens a module, or where no script runs."""
-    drawn = list(islice(boxes(root, width, height), most))
-    return tag(
-        "svg", tag("title", label), joined(map(_drawn, drawn)), viewBox=f"0 0 {number(width)} {number(height)}",
-        role="img", aria_label=label, class_="map",
-    )  # fmt: skip
+    return svg(label, width, height, *map(_drawn, islice(boxes(root, width, height), most)), class_="map")
 
 
 def _drawn(box: DrawnNode) -> Markup:

@@ -43,6 +43,15 @@ def size(nbytes: int) -> str:
     return f"{nbytes} B" if unit == "B" else f"{number:.{max(0, 2 - len(str(int(number))) + 1)}f} {unit}"
 
 
+def span(what: str, start: int, stop: int) -> str:
+    """Rows or columns that follow each other, in words.
+
+    >>> span("row", 3, 5), span("column", 3, 4)
+    ('rows 3 to 4', 'column 3')
+    """
+    return f"{what} {start}" if stop - start == 1 else f"{what}s {start} to {stop - 1}"
+
+
 class Displayed:
     """A value that shows its rows."""
 

@@ -19,18 +19,31 @@ from paramtool.commands.report.differences import (
     verdicts,
 )
 from paramtool.commands.report.modules import separator_of, tree
-from paramtool.commands.report.page import MAX_ROWS, finding_list, module_table
-from paramtool.commands.report.sharing import NUMBERS, SharedGroup, group
-from paramtool.drawing.document import Column, PageSection, figure, folded, paragraph, table, treemap
+from paramtool.commands.report.page import finding_list, module_table
+from paramtool.commands.report.sharing import SharedGroup, group, last_words, numberless
+from paramtool.drawing.document import (
+    NAME,
+    NUMBER,
+    WORDS,
+    PageSection,
+    as_table,
+    figure,
+    figures,
+    folded,
+    paragraph,
+    table,
+    treemap,
+)  # fmt: skip
 from paramtool.drawing.markup import EMPTY, Markup, breakable, joined, tag
-from paramtool.drawing.palette import SERIES
+from paramtool.drawing.palette import SERIES, series
 from paramtool.drawing.strips import Ribbon, heat, key, ribbons, shares, stacked, wired
 from paramtool.errors import leading, plural
 from paramtool.grouping import grouped
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.diff import ADDED, CHANGED, REMOVED, ROUNDED, SAME, UNDECIDED, WORDS, LinePlace, TensorDiff, counts
-from paramtool.model.display import size
+from paramtool.model.diff import ADDED, CHANGED, REMOVED, ROUNDED, SAME, UNDECIDED, LinePlace, TensorDiff, counts
+from paramtool.model.diff import WORDS as VERDICTS
+from paramtool.model.display import size, span
 
 MAX_TIES, MAX_MAPS = 12, 16
 """Figures of each section."""
@@ -51,44 +64,24 @@ def sections(
         yield PageSection("rows", "Where numbers changed", _rows(every, drawn))
     if others := [one for one in found.tensors if one.kind != SAME and one not in every]:
         # What is the same elsewhere, what only one of the two has, and what could not be decided
-        columns = (Column("In A", is_name=True), Column("In B", is_name=True), Column("Verdict"), Column("How"))
-        made = [
+        columns = {"In A": NAME, "In B": NAME, "Verdict": WORDS, "How": WORDS}
+        made = (
             (
                 leading(one.a),
                 leading(one.b),
-                WORDS[one.kind],
+                VERDICTS[one.kind],
                 change_words(one) + ("" if one.is_unique else "; not unique"),
             )
-            for one in others[:MAX_ROWS]
-        ]
-        cut = f"; the first {MAX_ROWS:,}{ENOUGH}" if len(others) > MAX_ROWS else ""
+            for one in others
+        )
         maps = move_figures(others)
-        hidden = len(maps) - MAX_MAPS
         lead = (
             "The upper strips are A's tensors, the lower ones B's, and each band leads rows or columns to their place."
         )
-        yield PageSection(
-            "moved",
-            "What moved, came or went",
-            (
-                joined(
-                    (
-                        paragraph(lead, "lead") if maps else EMPTY,
-                        joined(map(_map, maps[:MAX_MAPS])),
-                        paragraph(f"{plural(hidden, 'more map')} not drawn.") if hidden > 0 else EMPTY,
-                        folded(
-                            f"{plural(len(others), 'tensor')}{cut}",
-                            table(
-                                columns,
-                                made,
-                                "Tensors that are in other places, of another type, or in one checkpoint only",
-                            ),
-                            is_open=len(made) <= FEW,
-                        ),
-                    )
-                )
-            ),
-        )
+        caption = "Tensors that are in other places, of another type, or in one checkpoint only"
+        rows = folded(plural(len(others), "tensor"), table(columns, made, caption, ENOUGH), is_open=len(others) <= FEW)
+        body = figures(lead if maps else "", map(_map, maps[:MAX_MAPS]), len(maps) - MAX_MAPS, "map", rows)
+        yield PageSection("moved", "What moved, came or went", body)
 
 
 def summary(found: Diffed) -> str:
@@ -108,7 +101,7 @@ def _verdict(found: Diffed, b: Checkpoint) -> Markup:
     tensors = list(verdicts(found, b))
     nbytes = {kind: sum(one.nbytes for one in tensors if one.role == kind) for kind in many}
     bar = stacked(
-        (WORDS[kind], nbytes[kind], TINTS[kind], "", f"{plural(many[kind], 'tensor')}, {size(nbytes[kind])}")
+        (VERDICTS[kind], nbytes[kind], TINTS[kind], "", f"{plural(many[kind], 'tensor')}, {size(nbytes[kind])}")
         for kind in many
     )
     root = tree(tensors, separator_of(b.entries))
@@ -116,14 +109,14 @@ def _verdict(found: Diffed, b: Checkpoint) -> Markup:
     rows += [("note", "objects", text) for text in found.objects[:100]]
     rows += [("note", "metadata", text) for text in found.metadata[:50]]
     rows += [("note", "note", text) for text in found.notes[:50]]
-    words = ", ".join(f"{plural(count, 'tensor')} {WORDS[kind]}" for kind, count in many.items())
+    words = ", ".join(f"{plural(count, 'tensor')} {VERDICTS[kind]}" for kind, count in many.items())
     return joined((
         paragraph(f"{summary(found)}  {words[:1].upper()}{words[1:]}.  {size(found.nbytes_read)} were read, and every "
                   "verdict was proved by comparing all bytes.", "lead"),
         figure(shares(bar, f"Bytes of B by verdict: {words}"), "Bytes of B by verdict") if len(bar) > 1 else EMPTY,
-        key([(TINTS[kind], "", f"{WORDS[kind]}: {plural(count, 'tensor')}") for kind, count in many.items()]),
+        key([(TINTS[kind], "", f"{VERDICTS[kind]}: {plural(count, 'tensor')}") for kind, count in many.items()]),
         treemap(root, "Bytes of B by verdict") if root.nbytes else EMPTY,
-        folded("The same as a table", module_table(root)) if root.nbytes else EMPTY,
+        module_table(root) if root.nbytes else EMPTY,
         finding_list(rows) if rows else EMPTY,
     ))  # fmt: skip
 
@@ -131,11 +124,7 @@ def _verdict(found: Diffed, b: Checkpoint) -> Markup:
 def _ties(found: Sequence[TieChange]) -> Markup:
     """Each change as A and B store it, beside each other."""
     lead = "Names that share memory in one checkpoint and not in the other, as each stores them."
-    hidden = len(found) - MAX_TIES
-    return joined((
-        paragraph(lead, "lead"), joined(map(_tie, found[:MAX_TIES])),
-        paragraph(f"{plural(hidden, 'more change')} of this kind, not drawn.") if hidden > 0 else EMPTY,
-    ))  # fmt: skip
+    return figures(lead, map(_tie, found[:MAX_TIES]), len(found) - MAX_TIES, "change")
 
 
 def _tie(one: TieChange) -> Markup:
@@ -160,14 +149,12 @@ def _rows(every: Sequence[TensorDiff], drawn: Sequence[ChangedRows]) -> Markup:
         "Each strip is a tensor: its first row is on the left, its last on the right, and each place has the colour of "
         "the largest difference there."
     )
-    columns = (Column("Tensor", is_name=True), *(Column(title, is_number=True) for title in
-               ("Rows", "Elements", "Largest", "Relative norm")))  # fmt: skip
-    cut = f"; the first {MAX_ROWS:,}{ENOUGH}" if len(every) > MAX_ROWS else ""
-    made = [(_name(one), *_numbers(one)) for one in every[:MAX_ROWS]]
+    columns = {"Tensor": NAME, **dict.fromkeys(("Rows", "Elements", "Largest", "Relative norm"), NUMBER)}
+    made = ((_name(one), *_numbers(one)) for one in every)
     return joined((
         paragraph(text + down + note, "lead"), key(list(scale(largest))) if largest else EMPTY,
         tag("ul", joined(map(_strip, drawn)), class_="strips"),
-        folded("The same as a table", table(columns, made, f"{plural(len(every), 'changed tensor')}{cut}")),
+        as_table(columns, made, plural(len(every), "changed tensor"), ENOUGH),
     ))  # fmt: skip
 
 
@@ -259,8 +246,7 @@ def move_figures(found: Iterable[TensorDiff]) -> list[MoveFigure]:
         (
             # What maps that look alike have in common.
             tuple(
-                (NUMBERS.sub("*", one.b[0]), tuple((NUMBERS.sub("*", move.old), *move[1:]) for move in one.moves))
-                for one in diffs
+                (numberless(one.b[0]), tuple((numberless(move.old), *move[1:]) for move in one.moves)) for one in diffs
             ),
             diffs,
         )
@@ -303,26 +289,22 @@ def _tints(diffs: Sequence[TensorDiff], olds: list[str], news: list[str]) -> lis
     Of a single tensor each move has its own, or those that go up together have one.
     """
     if len(olds) > 1:
-        return [[_tint(olds.index(move.old)) for move in one.moves] for one in diffs]
+        return [[series(olds.index(move.old)) for move in one.moves] for one in diffs]
     if len(news) > 1:
-        return [[_tint(k)] * len(one.moves) for k, one in enumerate(diffs)]
+        return [[series(k)] * len(one.moves) for k, one in enumerate(diffs)]
     moves = diffs[0].moves
     if len(moves) <= OWN_TINTS:
-        return [[_tint(k) for k in range(len(moves))]]
+        return [[series(k) for k in range(len(moves))]]
     found, group = [0], 0
     for last, one in pairwise(moves):
         group += one.here.start < last.here.start
         found.append(group)
-    return [[_tint(group) for group in found]]
-
-
-def _tint(k: int) -> str:
-    return SERIES[k] if k < OWN_TINTS else SERIES[-1]
+    return [[series(group) for group in found]]
 
 
 def _ends(places: dict[str, LinePlace]) -> dict[str, str]:
     """The last words of names, where there are several."""
-    return {name: _last(name) for name in places} if len(places) > 1 else {}
+    return {name: last_words(name) for name in places} if len(places) > 1 else {}
 
 
 def _words(places: dict[str, LinePlace]) -> str:
@@ -338,14 +320,7 @@ def lines(place: LinePlace, length: int) -> str:
     >>> lines(LinePlace(3, 8), 2), lines(LinePlace(3, 8, True), 1)
     ('rows 3 to 4', 'column 3')
     """
-    what = "column" if place.is_column else "row"
-    return f"{what} {place.start}" if length == 1 else f"{what}s {place.start} to {place.start + length - 1}"
-
-
-def _last(name: str) -> str:
-    """The last words of a name."""
-    words = name.split(".")
-    return ".".join(words[-2:]) if words[-1] in ("weight", "bias") else words[-1]
+    return span("column" if place.is_column else "row", place.start, place.start + length)
 
 
 # --- What changed in sharing between two checkpoints: names that share memory in one of them only --------------------
@@ -385,9 +360,9 @@ def changes(a: AliasGraph, b: AliasGraph, tensors: Sequence[TensorDiff]) -> list
             tuple(
                 tuple(
                     (
-                        NUMBERS.sub("*", made.owner),
+                        numberless(made.owner),
                         made.words,
-                        tuple((NUMBERS.sub("*", wire.name), wire.mark) for wire in made.wires),
+                        tuple((numberless(wire.name), wire.mark) for wire in made.wires),
                     )
                     for made in side
                 )

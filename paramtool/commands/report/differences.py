@@ -29,7 +29,7 @@ from paramtool.model.diff import (
     TensorDiff,
     far,
 )
-from paramtool.model.display import size
+from paramtool.model.display import size, span
 
 if TYPE_CHECKING:
     from paramtool.commands.diff.diff import Diffed
@@ -129,8 +129,7 @@ def _rows(one: TensorDiff, found: Heat, largest: float, has_room: bool) -> Chang
         return ChangedRows(one, bins)
     worst = max(range(len(cells)), key=lambda k: max(cells[k]))
     start, stop = found.cells.columns[worst : worst + 2]
-    columns = f"column {start}" if stop - start == 1 else f"columns {start} to {stop - 1}"
-    return ChangedRows(one, bins, cells, columns)
+    return ChangedRows(one, bins, cells, span("column", start, stop))
 
 
 def _levels(found: CellMap, largest: float, are_numbers: bool) -> tuple[tuple[int, ...], ...]:
@@ -156,7 +155,7 @@ def _says_more(cells: Sequence[Sequence[int]]) -> bool:
 
 
 def _heat(one: RowBin, largest: float) -> HeatBin:
-    rows = f"row {one.start}" if one.stop - one.start == 1 else f"rows {one.start} to {one.stop - 1}"
+    rows = span("row", one.start, one.stop)
     if not one.elements:
         return HeatBin(0, f"{rows}: no difference")
     words = f", largest difference {one.largest:.3g}" if one.largest is not None else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice, product
@@ -23,11 +22,24 @@ from paramtool.commands.report.modules import (
     stored,
     tree,
 )
-from paramtool.commands.report.sharing import NUMBERS, SharedGroup, caption, equal_groups, part_of, rows, shared_groups
+from paramtool.commands.report.sharing import (
+    SharedGroup,
+    caption,
+    equal_groups,
+    last_words,
+    numberless,
+    part_of,
+    rows,
+    shared_groups,
+)  # fmt: skip
 from paramtool.drawing.document import (
-    Column,
+    NAME,
+    NUMBER,
+    WORDS,
     PageSection,
+    as_table,
     figure,
+    figures,
     folded,
     paragraph,
     searched,
@@ -35,11 +47,12 @@ from paramtool.drawing.document import (
     treemap,
 )
 from paramtool.drawing.markup import EMPTY, Markup, joined, tag
-from paramtool.drawing.palette import SERIES
+from paramtool.drawing.palette import SERIES, series
 from paramtool.drawing.strips import Band, Grid, Segment, grid, key, ruler, shares, stacked, ticks, wired
 from paramtool.drawing.treemap import TreemapNode
 from paramtool.errors import ParamtoolError, plural
 from paramtool.findings.report import shown
+from paramtool.grouping import grouped
 from paramtool.layouts.layout import LayoutTensor, Place
 from paramtool.layouts.networks import Network, network
 from paramtool.layouts.spec import parse, whole
@@ -59,8 +72,6 @@ if TYPE_CHECKING:
 
 MAX_GROUPS, MAX_BUFFERS, MAX_NETWORKS, MAX_PARTS = 16, 12, 12, 24
 """Figures of each section; the tables have more."""
-MAX_ROWS = 2000
-"""Rows of a table."""
 MANY = 16
 """Findings that are shown without asking."""
 ENOUGH = "; `inspect --json` lists all"
@@ -118,7 +129,7 @@ def _bytes(found: Inspection, tensors: Sequence[StoredTensor]) -> Markup:
         figure(shares(bar, label), f"{size(total)} of tensors by what they are") if len(bar) > 1 else EMPTY,
         key([(one.tint, one.marks, f"{one.label}: {one.words}") for one in bar]),
         treemap(root, "Bytes by module"),
-        folded("The same as a table", module_table(root)),
+        module_table(root),
     ))  # fmt: skip
 
 
@@ -126,16 +137,14 @@ def module_table(root: TreemapNode) -> Markup:
     """A treemap as rows: modules before what is inside them."""
     made: list[tuple[str, str, str, str]] = []
     stack = [(0, one) for one in reversed(root.children)]
-    while stack and len(made) < MAX_ROWS:
+    while stack:
         level, node = stack.pop()
         marks = MARK_WORDS.get(node.marks, "").partition(":")[0]
         made.append((f"{'· ' * level}{node.name}", f"{node.nbytes:,}", f"{node.count:,}", marks or node.words))
         if level < 3:
             stack += ((level + 1, child) for child in reversed(node.children) if child.children or level < 1)
-    columns = (Column("Module or tensor", is_name=True), Column("Bytes", is_number=True),
-               Column("Tensors", is_number=True), Column("What"))  # fmt: skip
-    cut = f"; the first {MAX_ROWS:,}" if stack else ""
-    return table(columns, made, f"Modules with their bytes, four levels deep{cut}")
+    columns = {"Module or tensor": NAME, "Bytes": NUMBER, "Tensors": NUMBER, "What": WORDS}
+    return as_table(columns, made, "Modules with their bytes, four levels deep")
 
 
 def _sharing(found: Inspection, groups: Sequence[SharedGroup], equal: Sequence[SharedGroup]) -> Markup:
@@ -149,27 +158,22 @@ def _sharing(found: Inspection, groups: Sequence[SharedGroup], equal: Sequence[S
         "A whole line is one storage in the file, a dashed line is declared by the file, a dotted line is equal bytes."
     )
     drawn = [*groups[:MAX_GROUPS], *equal[:MAX_GROUPS]]
-    hidden = len(groups) + len(equal) - len(drawn)
-    made = list(islice(rows(found), MAX_ROWS + 1))
-    columns = (Column("Name", is_name=True), Column("Stored tensor", is_name=True), Column("Is"), Column("Evidence"))
-    cut = f"; the first {MAX_ROWS:,}{ENOUGH}" if len(made) > MAX_ROWS else ""
-    return joined((
-        paragraph(f"{lines}  {equal_words}" if drawn else f"No names share memory.  {equal_words}", "lead"),
-        joined(figure(wired(one.owner, one.words, one.wires), caption(one)) for one in drawn),
-        paragraph(f"{plural(hidden, 'more group')} of names are not drawn.") if hidden > 0 else EMPTY,
-        folded("The same as a table", table(columns, made[:MAX_ROWS], f"Names that are views of other tensors{cut}"))
-        if made else EMPTY,
-    ))  # fmt: skip
+    columns = {"Name": NAME, "Stored tensor": NAME, "Is": WORDS, "Evidence": WORDS}
+    return figures(
+        f"{lines if drawn else 'No names share memory.'}  {equal_words}",
+        (figure(wired(one.owner, one.words, one.wires), caption(one)) for one in drawn),
+        len(groups) + len(equal) - len(drawn),
+        "group",
+        as_table(columns, rows(found), "Names that are views of other tensors", ENOUGH) if groups else EMPTY,
+    )
 
 
 def _buffers(blocks: Sequence[StorageRuler]) -> Markup:
-    hidden = len(blocks) - MAX_BUFFERS
-    return joined((
-        paragraph("Each ruler is one storage, from its first byte to its last; crossed bytes belong to no tensor.  "
-                  "Very small parts are drawn a little wider than they are.", "lead"),
-        joined(map(_buffer, blocks[:MAX_BUFFERS])),
-        paragraph(f"{plural(hidden, 'more kind')} of storages are not drawn.") if hidden > 0 else EMPTY,
-    ))  # fmt: skip
+    lead = (
+        "Each ruler is one storage, from its first byte to its last; crossed bytes belong to no tensor.  Very small "
+        "parts are drawn a little wider than they are."
+    )
+    return figures(lead, map(_buffer, blocks[:MAX_BUFFERS]), len(blocks) - MAX_BUFFERS, "storage")
 
 
 def _buffer(one: StorageRuler) -> Markup:
@@ -177,23 +181,21 @@ def _buffer(one: StorageRuler) -> Markup:
     gaps = f", {size(one.unused)} unused" if one.unused else ", no gap"
     text = f"{one.words}; {size(one.nbytes)}{gaps}{more}"
     scale = ticks(("0", size(one.nbytes // 2), f"{one.nbytes:,} bytes"))
-    columns = (Column("Tensor", is_name=True), Column("From byte", is_number=True), Column("To byte", is_number=True),
-               Column("Bytes", is_number=True))  # fmt: skip
-    listed = [(name, f"{start:,}", f"{stop:,}", f"{stop - start:,}") for name, start, stop in one.parts[:MAX_ROWS]]
+    columns = {"Tensor": NAME, "From byte": NUMBER, "To byte": NUMBER, "Bytes": NUMBER}
+    listed = ((name, f"{start:,}", f"{stop:,}", f"{stop - start:,}") for name, start, stop in one.parts)
     legend = key([(tint, "", kind) for tint, kind in one.kinds[:16]])
     return figure(
         joined((ruler(one.segments, one.nbytes, text), scale)), text, legend,
-        folded("The same as a table", table(columns, listed, f"Parts of the storage of {one.words}")),
+        as_table(columns, listed, f"Parts of the storage of {one.words}"),
     )  # fmt: skip
 
 
 def _networks(found: Sequence[NetworkFigure], more: int) -> Markup:
-    return joined((
-        paragraph("Which rows of each tensor belong to which gate, by the table of the layout.  Gates have the same "
-                  "colours in every layout, so that another order shows.", "lead"),
-        joined(map(_network, found)),
-        paragraph(f"{plural(more, 'more network')} are not drawn.") if more > 0 else EMPTY,
-    ))  # fmt: skip
+    lead = (
+        "Which rows of each tensor belong to which gate, by the table of the layout.  Gates have the same colours in "
+        "every layout, so that another order shows."
+    )
+    return figures(lead, map(_network, found), more, "network")
 
 
 def _network(one: NetworkFigure) -> Markup:
@@ -207,13 +209,10 @@ def _network(one: NetworkFigure) -> Markup:
     ))  # fmt: skip
 
 
-def _grids(grids: Sequence[object]) -> Markup:
+def _grids(grids: Sequence[Grid]) -> Markup:
     """Tensors beside each other."""
-    from paramtool.drawing.strips import Grid
-
     made = []
     for one in grids:
-        assert isinstance(one, Grid)
         label = f"{one.name} {one.words}: " + ", ".join(dict.fromkeys(band.label for band in one.bands[:24]))
         made.append(tag("figure", grid(one, label), tag("figcaption", tag("strong", one.name), f" {one.words}")))
     return tag("div", *made, class_="grids")
@@ -231,7 +230,7 @@ def _heads(found: Sequence[PartsFigure]) -> Markup:
 def _tensors(found: Inspection) -> Markup:
     entries, graph = found.checkpoint.entries, found.graph
     made = []
-    for name, entry in islice(entries.items(), MAX_ROWS):
+    for name, entry in entries.items():
         value = entry.value
         alias = graph.names.get(name)
         nbytes = value.nbytes if isinstance(value, View) else 0
@@ -240,16 +239,13 @@ def _tensors(found: Inspection) -> Markup:
         on = "" if alias is None or alias.owner == name else f"view of {alias.owner}"
         shown = "" if isinstance(value, NoData) else f"{nbytes:,}"
         made.append((name or "''", described(value), shown, entry.role, on))
-    columns = (Column("Name", is_name=True), Column("Type and shape"), Column("Bytes", is_number=True), Column("Role"),
-               Column("Stored as", is_name=True))  # fmt: skip
-    hidden = len(entries) - len(made)
-    cut = f", the first {len(made):,} of {len(entries):,}{ENOUGH}" if hidden > 0 else ""
+    columns = {"Name": NAME, "Type and shape": WORDS, "Bytes": NUMBER, "Role": WORDS, "Stored as": NAME}
     if not made:
         return paragraph("The checkpoint has no tensors.", "lead")
     return searched(
         "Show names that contain",
-        folded(f"{plural(len(made), 'tensor')}{cut}",
-               table(columns, made, "Every name of the checkpoint, in the order of the file")),
+        folded(plural(len(entries), "tensor"),
+               table(columns, made, "Every name of the checkpoint, in the order of the file", ENOUGH)),
     )  # fmt: skip
 
 
@@ -460,11 +456,17 @@ class StorageRuler(NamedTuple):
 
 def buffers(found: Inspection) -> list[StorageRuler]:
     """Every storage of several tensors, the largest first; those that look alike are one."""
-    alike: dict[object, list[FusedBlock]] = {}
-    for block in found.graph.fused:
-        geometry = tuple((NUMBERS.sub("*", name), start, stop) for name, start, stop in block.parts)
-        network = found.fused.get(block.storage)
-        alike.setdefault((block.nbytes, geometry, network and str(network.spec)), []).append(block)
+    alike = grouped(
+        (
+            (
+                block.nbytes,
+                tuple((numberless(name), *place) for name, *place in block.parts),
+                (network := found.fused.get(block.storage)) and str(network.spec),
+            ),
+            block,
+        )
+        for block in found.graph.fused
+    )
     made = [_ruler(blocks, found) for blocks in alike.values()]
     return sorted(made, key=lambda one: -one.nbytes)
 
@@ -473,7 +475,7 @@ def _ruler(blocks: Sequence[FusedBlock], found: Inspection) -> StorageRuler:
     block = blocks[0]
     tints = _tints(name for name, _, _ in block.parts)
     segments = [
-        Segment(start, stop, _short(name), tints[_kind(name)], "", f"{name}, bytes {start:,} to {stop:,}, "
+        Segment(start, stop, last_words(name), tints[_kind(name)], "", f"{name}, bytes {start:,} to {stop:,}, "
                 f"{size(stop - start)}")
         for name, start, stop in block.parts
     ]  # fmt: skip
@@ -515,19 +517,13 @@ def _bounded(segments: list[Segment]) -> tuple[Segment, ...]:
 
 def _kind(name: str) -> str:
     """What a part is, without numbers: its last words."""
-    return NUMBERS.sub("*", _short(name))
-
-
-def _short(name: str) -> str:
-    words = re.split(r"[./]", name)
-    last = words[-1]
-    return ".".join(words[-2:]) if len(words) > 1 and last in ("weight", "bias") else last
+    return numberless(last_words(name))
 
 
 def _tints(names: Iterable[str]) -> dict[str, str]:
     """{kind: tint}; the kinds behind the last tint have that of no kind."""
     kinds = list(dict.fromkeys(map(_kind, names)))
-    return {kind: SERIES[k] if k < len(SERIES) - 1 else "grey" for k, kind in enumerate(kinds)}
+    return {kind: series(k) for k, kind in enumerate(kinds)}
 
 
 # --- Recurrent networks as figures: which rows of which tensors are which gate ---------------------------------------

@@ -11,9 +11,10 @@ from paramtool.commands.inspect import Inspection
 from paramtool.commands.report.modules import geometry
 from paramtool.drawing.strips import Wire
 from paramtool.errors import plural
+from paramtool.grouping import grouped
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import SAID
-from paramtool.model.display import short, size
+from paramtool.model.display import short, size, span
 from paramtool.model.view import View
 
 NUMBERS = re.compile(r"[0-9]+")
@@ -104,8 +105,7 @@ def _lines(window: tuple[float, float, float, float], owner: View, relation: str
         count, what, start, stop = prod(owner.shape[1:]), "column", left, right
     else:
         return ""
-    first, last = round(start * count), round(stop * count) - 1
-    return f" of {what} {first}" if first == last else f" of {what}s {first} to {last}"
+    return f" of {span(what, round(start * count), round(stop * count))}"
 
 
 def part_of(window: View, owner: View) -> tuple[float, float, float, float]:
@@ -144,12 +144,18 @@ def _is_columns(window: View, pitch: float) -> bool:
 
 def _folded(groups: Iterable[SharedGroup]) -> list[SharedGroup]:
     """Groups that look alike as one, the largest first."""
-    alike: dict[object, list[SharedGroup]] = {}
-    for one in groups:
-        wires = tuple(
-            wire._replace(name=_numberless(wire.name), words=_numberless_memory(wire.words)) for wire in one.wires
+    alike = grouped(
+        (
+            (
+                numberless(one.owner),
+                one.words,
+                tuple((*map(numberless, wire[:1]), _numberless_memory(wire.words), *wire[2:]) for wire in one.wires),
+                one.names,
+            ),
+            one,
         )
-        alike.setdefault((_numberless(one.owner), one.words, wires, one.names), []).append(one)
+        for one in groups
+    )
     made = [
         group[0]._replace(alike=tuple(one.owner for one in group[1:]), nbytes=sum(one.nbytes for one in group))
         for group in alike.values()
@@ -157,14 +163,25 @@ def _folded(groups: Iterable[SharedGroup]) -> list[SharedGroup]:
     return sorted(made, key=lambda one: -one.nbytes)
 
 
-def _numberless(name: str) -> str:
+def numberless(name: str) -> str:
+    """A name with a star for each number: layers that look alike have the same."""
     return NUMBERS.sub("*", name)
 
 
 def _numberless_memory(words: str) -> str:
     """The words of a wire without the numbers in the name of its alias set; those of its shape stay."""
     head, between, rest = words.partition("memory of ")
-    return head + between + _numberless(rest.partition(",")[0]) + rest.partition(",")[2] if between else words
+    return head + between + numberless(rest.partition(",")[0]) + rest.partition(",")[2] if between else words
+
+
+def last_words(name: str) -> str:
+    """What a tensor is in its module: the end of its name.
+
+    >>> last_words("h.0.attn.weight"), last_words("a/kernel")
+    ('attn.weight', 'kernel')
+    """
+    words = re.split("[./]", name)
+    return ".".join(words[-2:]) if words[-1] in ("weight", "bias") else words[-1]
 
 
 def caption(one: SharedGroup) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paramtool.commands import inspect as inspect_command
 from paramtool.commands.earlier_output import PAGE, inputs_of
@@ -76,18 +75,23 @@ def report(
     fails.  Errors, `allow_class` and `allow_unknown` as of `read`.
     """
     place = default_output(path) if output is None else os.fspath(output)
-    looked = partial(
-        _looked, equal=equal, only=only, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress
-    )
+    reading: dict[str, Any] = {"allow_class": allow_class, "allow_unknown": allow_unknown, "progress": progress}
+
+    def looked(path: Path, **more: Any) -> Inspection:
+        found = inspect_command.inspect(
+            path, equal=equal, min_equal_bytes=MIN_EQUAL_NBYTES, only=only, **reading, **more
+        )
+        if not allow_unknown:
+            found.refuse(beside=False)
+        return found
+
     found = looked(path, config=config, fail_on=fail_on)
     others = [] if other is None else [looked(other)]
     if lock is not None:
         # The same with what `check` finds against a lock; the error of a checkpoint that it cannot check.
         from paramtool.commands.check.check import check
 
-        checked = check(
-            [found.path], lock=lock, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress
-        )
+        checked = check([found.path], lock=lock, **reading)
         for file in checked.files:
             if file.error is not None:
                 raise file.error
@@ -101,9 +105,7 @@ def report(
     made = list(page_of.sections(found))
     if second is not None:
         made = [
-            *_differences(
-                found, second, memory=memory, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress
-            ),
+            *_differences(found, second, memory, reading),
             *_both(made, page_of.sections(second)),
         ]
     name = _name(found.path)
@@ -121,20 +123,6 @@ def report(
     return PageReport(place, len(content), found, titles, "" if second is None else second.path, warnings)
 
 
-def _looked(
-    path: Path, *, equal: bool, only: str | None, allow_class: Sequence[str], allow_unknown: bool, progress: Progress,
-    config: str | None = None, fail_on: Sequence[str] = (),
-) -> Inspection:  # fmt: skip
-    """What `inspect` says of one of them; UnsafeError where it is unsafe and not allowed."""
-    found = inspect_command.inspect(
-        path, equal=equal, min_equal_bytes=MIN_EQUAL_NBYTES, config=config, only=only, fail_on=fail_on,
-        allow_class=allow_class, allow_unknown=allow_unknown, progress=progress,
-    )  # fmt: skip
-    if not allow_unknown:
-        found.refuse(beside=False)
-    return found
-
-
 def default_output(path: Path) -> str:
     """Where the page of a checkpoint goes, beside it.
 
@@ -146,20 +134,15 @@ def default_output(path: Path) -> str:
     return f"{stem}.report.html"
 
 
-def _differences(
-    a: Inspection, b: Inspection, *, memory: int, allow_class: Sequence[str], allow_unknown: bool, progress: Progress
-) -> Iterator[PageSection]:
+def _differences(a: Inspection, b: Inspection, memory: int, reading: dict[str, Any]) -> Iterator[PageSection]:
     """The sections about two checkpoints."""
     from paramtool.commands.diff.diff import diff
     from paramtool.commands.opening import Allowed, opened
     from paramtool.commands.sections import section_of
 
-    found = diff(
-        a.path, b.path, only=a.section, memory=memory, allow_class=allow_class, allow_unknown=allow_unknown,
-        progress=progress,
-    )  # fmt: skip
-    allowed = Allowed(allow_class, allow_unknown)
-    first, second = (opened(one.path, None, progress, allowed).checkpoint for one in (a, b))
+    found = diff(a.path, b.path, only=a.section, memory=memory, **reading)
+    allowed = Allowed(reading["allow_class"], reading["allow_unknown"])
+    first, second = (opened(one.path, None, reading["progress"], allowed).checkpoint for one in (a, b))
     if a.section is not None:
         first, second = section_of(first, a.section), section_of(second, a.section)
     return compared.sections(found, (first, second), (a.graph, b.graph), memory)
