@@ -85,8 +85,7 @@ def _outcome(rule: str, found: list[Finding]) -> str:
 
 def _line(finding: Finding) -> str:
     place = f"{finding.place.path}:{finding.place.line}: " if finding.place is not None else ""
-    allowed = f" (allowed {finding.allowed})" if finding.allowed else ""
-    return one_line(f"{finding.severity}: {place}{finding.message}{allowed}", MAX_LINE)
+    return one_line(f"{finding.severity}: {place}{finding.sentence}", MAX_LINE)
 
 
 def escaped(text: str) -> str:

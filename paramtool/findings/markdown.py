@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from paramtool.drawing.strips import stacked, text_strip
-from paramtool.findings.report import CheckReport, one_line, shown
+from paramtool.findings.report import CheckReport, kind, one_line
 from paramtool.model.finding import Finding
 
 MAX_BYTES = 900_000
@@ -64,12 +64,12 @@ def _errors(report: CheckReport) -> Iterator[str]:
 
 
 def _row(finding: Finding) -> str:
-    where, one = code(finding.path), shown(finding)
+    where = code(finding.path)
     if finding.place is not None:
         where += f"{'<br>' if where else ''}{code(f'{finding.place.path}:{finding.place.line}')}"
-    allowed = f"<br>allowed {code(one.allowed)}" if one.allowed else ""
-    severity = f"**{one.severity}**" if finding.fails else one.severity
-    return f"| {severity} | {code(one.kind)} | {where} | {code(one.message)}{allowed} |"
+    allowed = f"<br>allowed {code(finding.allowed)}" if finding.allowed else ""
+    severity = "allowed" if allowed else f"**{finding.severity}**" if finding.fails else finding.severity
+    return f"| {severity} | {code(kind(finding))} | {where} | {code(finding.message)}{allowed} |"
 
 
 def code(text: str) -> str:

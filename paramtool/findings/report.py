@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import NamedTuple
 
 from paramtool.errors import plural
 from paramtool.lazy_dataclass import frozen
@@ -63,29 +62,6 @@ def summary(findings: Iterable[Finding], files: int, failed: int) -> str:
     words += [plural(number, word) for number, word in ((warnings, WARNING), (notes, NOTE)) if number]
     words += [f"{number} {word}" for number, word in ((allowed, "allowed"), (failed, "not checked")) if number]
     return ", ".join(words)
-
-
-class ShownFinding(NamedTuple):
-    """A finding in the words of every page and summary."""
-
-    severity: str
-    """`error`, `warning` or `note`, or `allowed`."""
-    kind: str
-    """As of `kind`."""
-    message: str
-    allowed: str
-    """Why and until when it is allowed; empty where it is not."""
-
-    @property
-    def sentence(self) -> str:
-        """The message, with what allows it."""
-        return f"{self.message} (allowed {self.allowed})" if self.allowed else self.message
-
-
-def shown(finding: Finding) -> ShownFinding:
-    """A finding as the page of `report` and the summary of a job show it."""
-    severity = "allowed" if finding.allowed else finding.severity
-    return ShownFinding(severity, kind(finding), finding.message, finding.allowed)
 
 
 def kind(finding: Finding) -> str:

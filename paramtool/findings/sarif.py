@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from paramtool.errors import plural
 from paramtool.findings.report import CheckReport, one_line
-from paramtool.model.finding import ERROR, NOTE, RULE_IDS, WARNING, FileLine, Finding, RuleId
+from paramtool.model.finding import RULE_IDS, FileLine, Finding, RuleId
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 MAX_RESULTS, MAX_SHOWN = 25_000, 5_000
@@ -28,7 +28,6 @@ MAX_MESSAGE, MAX_NAMES, MAX_NAME = 1000, 20, 200
 MAX_ERRORS = 1000
 _LINK = re.compile(r"\[(?=[^\]]*\]\()")
 """What would begin a link in a message (section 3.11.6)."""
-LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "note"}
 FINGERPRINTS = ("primaryLocationLineHash", "paramtool/v1")
 """The first is the one that code scanning reads: two results of one line are two alerts only if it differs."""
 
@@ -95,7 +94,7 @@ class _SarifMaker:
         place = finding.place or FileLine(finding.path or next(iter(self.report.paths), "."), 1)
         made: dict[str, Any] = {
             "ruleId": one_line(finding.id or finding.rule, MAX_NAME),
-            "level": LEVELS[finding.severity],
+            "level": finding.severity,
             "message": {"text": _LINK.sub(r"\\[", one_line(message, MAX_MESSAGE)) or "-"},
             "locations": [self.location(place)],
             "partialFingerprints": dict.fromkeys(FINGERPRINTS, self.fingerprint(finding)),
@@ -152,7 +151,7 @@ def _rule(one: RuleId) -> dict[str, Any]:
         "shortDescription": {"text": words},
         "fullDescription": {"text": words},
         "help": {"text": f"{words}  See docs/ci.md and docs/check.md of paramtool: {one.id} {one.name}."},
-        "defaultConfiguration": {"level": LEVELS[one.severity]},
+        "defaultConfiguration": {"level": one.severity},
     }
 
 

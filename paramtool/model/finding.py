@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paramtool.lazy_dataclass import frozen
 
@@ -50,6 +50,11 @@ class Finding:
         return BY_ID[self.id].name
 
     @property
+    def sentence(self) -> str:
+        """The message, with what allows it."""
+        return f"{self.message} (allowed {self.allowed})" if self.allowed else self.message
+
+    @property
     def fails(self) -> bool:
         """Whether a check that has it fails."""
         return self.severity == ERROR and not self.allowed
@@ -71,6 +76,10 @@ class RuleId:
     """What it has where nobody says otherwise."""
     words: str
     """What it finds, in a phrase."""
+
+    def found(self, message: str, names: tuple[str, ...] = (), *, severity: str = "", **more: Any) -> Finding:
+        """One of its findings."""
+        return Finding(self.name, message, names, id=self.id, severity=severity or self.severity, **more)
 
 
 LOWERED = RuleId(

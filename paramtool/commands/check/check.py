@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
 from paramtool import formats
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from paramtool.commands.inspect import Inspection
     from paramtool.engine.read.one_pass import Hashes
     from paramtool.formats.folder.below import Below
-    from paramtool.lockfile.lock import Lock, LockedModel
+    from paramtool.lockfile.lock import Lock
     from paramtool.model.checkpoint import Unknown
 
 UNSAFE = BY_NAME["unsafe"].id
@@ -92,7 +93,7 @@ def check(
     path = os.fspath(config) if config is not None else configuring.found()
     said = configuring.read(path, is_found=config is None) if path else Policy()
     for one in said.allowances if config is None else ():
-        if one.rule_id == BY_NAME["unsafe"].id and one.place and not one.sha256:
+        if one.rule_id == UNSAFE and one.place and not one.sha256:
             hint = "or name the configuration, if it is trusted: --config"
             raise UsageError("an exception for an unsafe file needs its digest, sha256", hint).at(*one.place)
     damaged = None
@@ -126,12 +127,11 @@ def _lowered(said: Policy) -> Iterator[Finding]:
         place
         for settings in (said.settings, *said.by_path)
         for key, (value, place) in settings.said.items()
-        if key in ("unsafe", "severity", "allow-class") and value not in (True, ())
+        if (value is False and key in ("unsafe", "severity")) or (value and key == "allow-class")
     ]
-    places += (one.place for one in said.allowances if one.rule_id == BY_NAME["unsafe"].id)
+    places += (one.place for one in said.allowances if one.rule_id == UNSAFE)
     for place in filter(None, places):
-        message = "lets unsafe files pass; --config names a trusted configuration"
-        yield Finding(LOWERED.name, message, id=LOWERED.id, severity=LOWERED.severity, place=place)
+        yield LOWERED.found("lets unsafe files pass; --config names a trusted configuration", place=place)
 
 
 def _lock(lock: Path | None, said: Policy) -> Lock | None:
@@ -307,7 +307,7 @@ class Checking:
             else:
                 self._add_unsafe(draft, error.asked)
             if isinstance(error, UnsafeError):
-                self._add(draft, [Finding("unsafe", error.message, id=UNSAFE)], self.policy.of(path))
+                self._add(draft, [BY_ID[UNSAFE].found(error.message)], self.policy.of(path))
         if error is not None and not error.message.startswith((path, printable(path))):
             error = error.located(printable(path))
         return CheckedFile(path, tuple(draft.findings), error, draft.locked, tuple(draft.notes))
@@ -319,29 +319,36 @@ class Checking:
         folder only `unsafe` is judged.
         """
         path, settings = draft.path, self.policy.of(draft.path)
-        compares = self._is_compared(path)
-        if compares and self.locked_files is not None and (folder := self.locked_files.around(path)):
-            compares = False
+        lock = self.lock if self._is_compared(path) else None
+        if lock is not None and self.locked_files is not None and (folder := self.locked_files.around(path)):
+            lock = None
             draft.notes.append(f"not compared with the lock, which has no such file in {printable(folder)}")
-        locked = self._locked(path) if compares else None
-        draft.locked = locked.path if locked else ""
-        if locked is not None and (pointed := self._pointers(path, locked)) is not None:
-            draft.notes.append(pointed[0])
-            if is_folder(path):
-                self.below[path] = FolderReading(path, formats.read_file).finish()
-                draft.notes += self.below[path].told
-            self._add(draft, pointed[1], settings)
-            self.uses.skip(path)
-            return
+        if lock is not None:
+            from paramtool.commands.check import against
+
+            with suppress(UsageError):  # it is not clear which model: an error after the rules were judged
+                draft.locked = against.model_for(lock, path).path
+            if draft.locked and (pointed := against.pointers(path, lock.models[draft.locked], lock)) is not None:
+                draft.notes.append(pointed[0])
+                if is_folder(path):
+                    self.below[path] = FolderReading(path, formats.read_file).finish()
+                    draft.notes += self.below[path].told
+                self._add(draft, pointed[1], settings)
+                self.uses.skip(path)
+                return
         asked = [one for one in self._asked(settings, path) if one.rule not in self.fail_on]
         asked += [AskedRule(rule, None) for rule in self.fail_on]
-        found = self._inspected(path, settings, asked)
-        draft.notes += found.checkpoint.notes
-        known = cache(
-            partial(self._hashed, found, settings, counts=any(r.rule.kind.judge is not_finite for r in asked))
-        )
-        if locked is not None:
-            found = replace(found, numbers=lambda: known().numbers)
+        read = self._inspected(path, settings, asked)
+        draft.notes += read.checkpoint.notes
+        only, counts = settings.get("content-only", False), any(one.rule.kind.judge is not_finite for one in asked)
+
+        @cache
+        def known() -> Hashes:
+            assert lock is not None
+            locked = against.model_for(lock, path)
+            return against.hashed(read, locked, content_only=only, counts=counts, progress=self.progress)
+
+        found = replace(read, numbers=lambda: known().numbers) if draft.locked else read
         for rule, place in asked:
             for one in rule.findings(found):
                 severity = ERROR if rule in self.fail_on else _severity(one, place)
@@ -349,11 +356,12 @@ class Checking:
             draft.notes += rule.assumptions(found)
             if place is not None and (patterns := rule.kind.patterns(rule.asked)):
                 self.uses.match(place, patterns, [name for name, _ in found.checkpoint.windows()])
-        if compares:
+        if lock is not None:
             hashes = known()
             if is_folder(path):
                 refuse_different(path, weight_sets.only(path, formats.read_file), self.progress, hashes)
-            self._add(draft, self._differences(found, settings, hashes), settings)
+            locked = against.model_for(lock, path)
+            self._add(draft, against.differences(found, locked, lock, hashes, content_only=only), settings)
 
     def _add_unsafe(self, draft: _SoFar, asked: Iterable[Unknown]) -> None:
         """The findings of a file that no rule judges, of what its pickles ask for."""
@@ -361,7 +369,7 @@ class Checking:
         bad = policy.unsafe(asked, (*self.allow_class, *settings.get("allow-class", ())), self.allow_unknown)
         for place in (one.place for one in asked_rules(settings) if one.rule.kind.rule_id == UNSAFE):
             said = unsafe(bad, "the file")
-            self._add(draft, (Finding("unsafe", one[0], one[1], id=UNSAFE, place=place) for one in said), settings)
+            self._add(draft, (BY_ID[UNSAFE].found(*one[:2], place=place) for one in said), settings)
 
     def _add(self, draft: _SoFar, findings: Iterable[Finding], settings: Settings) -> None:
         """Findings, each with its severity and the exception that allows it; not those that are off."""
@@ -385,38 +393,6 @@ class Checking:
         for one in holds or found:
             self.uses.need(one, finding.names)
         return holds[0].words if holds else ""
-
-    def _locked(self, path: str) -> LockedModel | None:
-        """The model of the lock; None where it is not clear which, which is an error after the rules were judged."""
-        from paramtool.commands.check import against
-
-        assert self.lock is not None
-        try:
-            return against.model_for(self.lock, path)
-        except UsageError:
-            return None
-
-    def _pointers(self, path: str, locked: LockedModel) -> tuple[str, Iterator[Finding]] | None:
-        from paramtool.commands.check import against
-
-        assert self.lock is not None
-        return against.pointers(path, locked, self.lock)
-
-    def _hashed(self, found: Inspection, settings: Settings, *, counts: bool) -> Hashes:
-        """What is read for the lock; UsageError where it is not clear with which of its models to compare."""
-        from paramtool.commands.check import against
-
-        assert self.lock is not None
-        locked, only = against.model_for(self.lock, found.path), settings.get("content-only", False)
-        return against.hashed(found, locked, content_only=only, counts=counts, progress=self.progress)
-
-    def _differences(self, found: Inspection, settings: Settings, known: Hashes) -> Iterator[Finding]:
-        """What differs from the lock."""
-        from paramtool.commands.check import against
-
-        assert self.lock is not None
-        locked, only = against.model_for(self.lock, found.path), settings.get("content-only", False)
-        return against.differences(found, locked, self.lock, known, content_only=only)
 
     def _asked(self, settings: Settings, path: str) -> list[AskedRule]:
         """The rules; what nobody asked for and needs a config.json is left out where there is none."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from paramtool.commands._rule_numbers import Range, parse_range
 from paramtool.commands.check.policy import Setting, Settings
 from paramtool.commands.rules import KINDS, Rule
 from paramtool.errors import UsageError, nearest
@@ -29,9 +28,8 @@ class ConfigKey(NamedTuple):
     expected: str
     """What its value has to be, in words, with an example."""
     taken: Callable[[Any], Any]
-    """The value as it is used; ValueError or UsageError where it is another, TypeError where it is of another type."""
-    rules: Callable[[Any], Iterator[Rule]]
-    """The rules that it makes."""
+    """The value as it is used, which may be rules; ValueError or UsageError where it is another, TypeError where it is
+    of another type."""
     words: str
     """What it asks for."""
     none: Any = None
@@ -40,12 +38,12 @@ class ConfigKey(NamedTuple):
 
 def asked_rules(settings: Settings) -> list[AskedRule]:
     """All rules that are asked of a checkpoint, in the order of KEYS."""
+    said = [settings.said[key] for key in KEYS if key in settings.said]
     return [
-        AskedRule(rule, settings.said[key].place)
-        for key in KEYS
-        if key in settings.said
-        for rule in KEYS[key].rules(settings.said[key].value)
-        if settings.severity(rule.kind.rule_id) != "off"
+        AskedRule(rule, place)
+        for value, place in said
+        for rule in (value if isinstance(value, tuple) else ())
+        if isinstance(rule, Rule) and settings.severity(rule.kind.rule_id) != "off"
     ]
 
 
@@ -112,7 +110,7 @@ def _strings(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _ties(value: Any) -> tuple[tuple[str, ...], ...]:
+def _ties(value: Any) -> tuple[Rule, ...]:
     if not isinstance(value, list):
         raise TypeError
     if not value:
@@ -125,10 +123,11 @@ def _ties(value: Any) -> tuple[tuple[str, ...], ...]:
                 raise PartError(f"{shown(one)} is not a list of names: {shown(name)}", number, place)
         if len(set(one)) < 2:
             raise PartError(f"{shown(one)} names fewer than two tensors", number)
-    return tuple(map(tuple, value))
+    pairs = [(first, other) for first, *others in value for other in others]
+    return tuple(Rule(f"untied:{a}={b}", KIND_OF["untied"], (a, b)) for a, b in pairs)
 
 
-def _dtypes(value: Any) -> Mapping[str, str]:
+def _dtypes(value: Any) -> tuple[Rule, ...]:
     if not isinstance(value, dict):
         raise TypeError
     if not value:
@@ -136,7 +135,13 @@ def _dtypes(value: Any) -> Mapping[str, str]:
     for pattern, dtype in value.items():
         if not isinstance(dtype, str) or dtype not in DTYPES:
             raise PartError(f"{shown(dtype)} is an unknown dtype{_nearest(str(dtype)[:MAX_SHOWN])}", pattern)
-    return dict(value)
+    return tuple(
+        Rule(f"wrong-dtype:{one}={dtype}", KIND_OF["wrong-dtype"], (one, dtype)) for one, dtype in value.items()
+    )
+
+
+def _names(value: Any) -> tuple[Rule, ...]:
+    return tuple(Rule(f"missing:{name}", KIND_OF["missing"], name) for name in strings(value))
 
 
 def _nearest(word: str) -> str:
@@ -144,31 +149,25 @@ def _nearest(word: str) -> str:
     return f" (did you mean {' or '.join(found)}?)" if found else ""
 
 
-def _limit(value: Any) -> tuple[str, Any]:
-    """(as it was written, as the rule takes it)"""
-    text = _size_text(value)
-    return text, KIND_OF["unused-bytes"].parse(text)
+def _number(kind: str, sign: str = ">") -> Callable[[Any], tuple[Rule, ...]]:
+    """A rule with a number."""
+
+    def taken(value: Any) -> tuple[Rule, ...]:
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise TypeError
+        return (Rule(f"{kind}{sign}{value}", KIND_OF[kind], KIND_OF[kind].parse(str(value))),)
+
+    return taken
 
 
-def _size(value: Any) -> tuple[str, int]:
-    text = _size_text(value)
-    return text, KIND_OF["size"].parse(text)
+def _switch(kind: str, take: Callable[[Any], Any] = _flag) -> Callable[[Any], Any]:
+    """A rule that is on or off, or on for what else the value may be."""
 
+    def taken(value: Any) -> Any:
+        asked = value if isinstance(value, bool) else take(value)
+        return asked is not False and (Rule(kind, KIND_OF[kind], None if asked is True else asked),)
 
-def _size_text(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise TypeError
-    return str(value)
-
-
-def _range(value: Any) -> tuple[str, Range]:
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise TypeError
-    return str(value), parse_range(str(value))
-
-
-def _patterns_or_flag(value: Any) -> tuple[str, ...] | bool:
-    return value if isinstance(value, bool) else strings(value)
+    return taken
 
 
 def _classes(value: Any) -> tuple[str, ...]:
@@ -181,87 +180,44 @@ def _classes(value: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-# --- rules -----------------------------------------------------------------------------------------------------------
-
-
-def _of_ties(groups: tuple[tuple[str, ...], ...]) -> Iterator[Rule]:
-    for first, *others in groups:
-        yield from (Rule(f"untied:{first}={other}", KIND_OF["untied"], (first, other)) for other in others)
-
-
-def _of_dtypes(dtypes: Mapping[str, str]) -> Iterator[Rule]:
-    for pattern, dtype in dtypes.items():
-        yield Rule(f"wrong-dtype:{pattern}={dtype}", KIND_OF["wrong-dtype"], (pattern, dtype))
-
-
-def _of_names(names: tuple[str, ...]) -> Iterator[Rule]:
-    return (Rule(f"missing:{name}", KIND_OF["missing"], name) for name in names)
-
-
-def _over(kind: str, sign: str = ">") -> Callable[[tuple[str, Any]], Iterator[Rule]]:
-    """A rule with a number."""
-
-    def made(value: tuple[str, Any]) -> Iterator[Rule]:
-        yield Rule(f"{kind}{sign}{value[0]}", KIND_OF[kind], value[1])
-
-    return made
-
-
-def _switched(kind: str) -> Callable[[Any], Iterator[Rule]]:
-    """A rule that is on or off, or on for some patterns."""
-
-    def made(value: Any) -> Iterator[Rule]:
-        if value is not False:
-            yield Rule(kind, KIND_OF[kind], None if value is True else value)
-
-    return made
-
-
-def _no_rule(value: Any) -> Iterator[Rule]:
-    """What is not judged by a rule: it changes how another one judges."""
-    yield from ()
-
-
 _TRUE_OR_FALSE = "true or false"
 _LIMIT = 'a number of bytes or a share of the files, as in 4096, "1MB" or "1%"'
 KEYS: Mapping[str, ConfigKey] = {
-    "tied": ConfigKey('lists of names, as in [["lm_head.weight", "wte.weight"]]', _ties, _of_ties,
+    "tied": ConfigKey('lists of names, as in [["lm_head.weight", "wte.weight"]]', _ties,
                       "names that have to share memory", []),
-    "dtype": ConfigKey('a table from patterns to dtypes, as in {"*.weight" = "bfloat16"}', _dtypes, _of_dtypes,
+    "dtype": ConfigKey('a table from patterns to dtypes, as in {"*.weight" = "bfloat16"}', _dtypes,
                        "the type of tensors by their names; a pattern has to match one", {}),
-    "has": ConfigKey('a list of names, as in ["lm_head.weight"]', strings, _of_names,
+    "has": ConfigKey('a list of names, as in ["lm_head.weight"]', _names,
                      "tensors that have to be there", []),
-    "max-unused": ConfigKey(_LIMIT, _limit, _over("unused-bytes"), "the most bytes that may belong to no tensor"),
-    "max-duplicate": ConfigKey(_LIMIT, _limit, _over("duplicate-bytes"),
+    "max-unused": ConfigKey(_LIMIT, _number("unused-bytes"), "the most bytes that may belong to no tensor"),
+    "max-duplicate": ConfigKey(_LIMIT, _number("duplicate-bytes"),
                                "the most bytes that may be stored again; reads the tensors"),
-    "no-nan": ConfigKey('true, false, or a list of patterns, as in ["model.*"]', _patterns_or_flag, _switched("nan"),
+    "no-nan": ConfigKey('true, false, or a list of patterns, as in ["model.*"]', _switch("nan", strings),
                         "whether a NaN or an infinity is a finding; reads the tensors"),
-    "unsafe": ConfigKey(_TRUE_OR_FALSE, _flag, _switched("unsafe"),
+    "unsafe": ConfigKey(_TRUE_OR_FALSE, _switch("unsafe"),
                         "whether an unsafe pickle is a finding; true where nothing else is said"),
-    "unknown-class": ConfigKey(_TRUE_OR_FALSE, _flag, _switched("unknown-class"),
+    "unknown-class": ConfigKey(_TRUE_OR_FALSE, _switch("unknown-class"),
                                "whether a class that is not known is a finding, even if it only holds data"),
-    "allow-class": ConfigKey('a list of classes or patterns, as in ["mylib.config.*"]', _classes, _no_rule,
+    "allow-class": ConfigKey('a list of classes or patterns, as in ["mylib.config.*"]', _classes,
                              "classes that pickles may name, as `--allow-class` does"),
-    "config-ties": ConfigKey(_TRUE_OR_FALSE, _flag, _switched("config-ties"),
+    "config-ties": ConfigKey(_TRUE_OR_FALSE, _switch("config-ties"),
                              "whether the ties that config.json declares have to hold; reads what it names"),
-    "size": ConfigKey('a number of bytes, as in "5GB"', _size, _over("size"), "the most bytes that the files may have"),
-    "parameters": ConfigKey('a number or a range, as in 124439808, "100..200" or "..200"', _range,
-                            _over("parameters", "="), "how many parameters the model has to have"),
-    "changed": ConfigKey(_TRUE_OR_FALSE, _flag, _no_rule,
+    "size": ConfigKey('a number of bytes, as in "5GB"', _number("size"), "the most bytes that the files may have"),
+    "parameters": ConfigKey('a number or a range, as in 124439808, "100..200" or "..200"',
+                            _number("parameters", "="), "how many parameters the model has to have"),
+    "changed": ConfigKey(_TRUE_OR_FALSE, _flag,
                          "whether a checkpoint is compared with the lock; true where nothing else is said"),
-    "content-only": ConfigKey(_TRUE_OR_FALSE, _flag, _no_rule,
+    "content-only": ConfigKey(_TRUE_OR_FALSE, _flag,
                               "whether only tensors are compared with the lock: no ties, objects and files"),
 }  # fmt: skip
 """{key: what it may say}, in the order of the documents."""
 
-ALWAYS = Settings({"unsafe": Setting(True)})
+
+def _usual(**said: Any) -> Settings:
+    return Settings({key: Setting(KEYS[key].taken(value)) for key, value in said.items()})
+
+
+ALWAYS = _usual(unsafe=True)
 """What is asked of every checkpoint, unless the configuration says otherwise."""
-BARE = Settings(
-    {
-        "unsafe": Setting(True),
-        "config-ties": Setting(True),
-        "max-unused": Setting(_limit("1%")),
-        "max-duplicate": Setting(_limit("1%")),
-    }
-)
+BARE = _usual(**{"unsafe": True, "config-ties": True, "max-unused": "1%", "max-duplicate": "1%"})
 """What is asked where there is neither a lock nor a configuration."""

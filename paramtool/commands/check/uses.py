@@ -69,13 +69,13 @@ class PolicyUses:
             return
         if is_whole:
             for place, message in said:
-                yield Finding(name, message, id=kind.id, severity=severity, place=place)
+                yield kind.found(message, severity=severity, place=place)
             return
         lines = [str(place.line) for place, _ in said]
         where = f"{'line' if len(lines) == 1 else 'lines'} {leading(lines, MAX_LINES)}"
         one, many, what = PARTLY[name]
         message = f"{plural(len(said), one, many)} {what}: {where}"
-        yield Finding(name, message, id=kind.id, severity=NOTE, place=said[0][0])
+        yield kind.found(message, severity=NOTE, place=said[0][0])
 
     def _expired(self, today: date) -> Iterator[Finding]:
         kind = BY_NAME["expired"]
@@ -84,7 +84,7 @@ class PolicyUses:
             if severity != OFF and one.until is not None and one.is_expired(today):
                 more = "" if one in self._needed or self._skipped else ", and no finding needs it"
                 message = f'{_kind(one)} was allowed until {one.until.isoformat()}: "{one.reason}"{more}'
-                yield Finding(kind.name, message, id=kind.id, severity=severity, place=one.place)
+                yield kind.found(message, severity=severity, place=one.place)
 
     def _unmatched_paths(self, paths: Sequence[str]) -> Iterator[Said]:
         """Patterns of `[[paths]]` and `[[allow]]` that match no checkpoint."""

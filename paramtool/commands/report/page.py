@@ -51,7 +51,7 @@ from paramtool.drawing.palette import SERIES, series
 from paramtool.drawing.strips import Band, Grid, Segment, grid, key, ruler, shares, stacked, ticks, wired
 from paramtool.drawing.treemap import TreemapNode
 from paramtool.errors import ParamtoolError, plural
-from paramtool.findings.report import shown
+from paramtool.findings.report import kind
 from paramtool.grouping import grouped
 from paramtool.layouts.layout import LayoutTensor, Place
 from paramtool.layouts.networks import Network, network
@@ -286,8 +286,7 @@ def _rows(found: Inspection) -> Iterator[Row]:
             "not known, none of them imported",
         )
     for broken in found.findings:
-        finding = shown(broken)
-        yield finding.severity if finding.severity in (ERROR, WARNING) else NOTE, finding.kind, finding.sentence
+        yield NOTE if broken.allowed else broken.severity, kind(broken), broken.sentence
     if found.unused_nbytes:
         storages = plural(len(found.graph.unused), "storage")
         yield WARNING, "unused", f"{size(found.unused_nbytes)} of {storages} belong to no tensor: dedup leaves them out"

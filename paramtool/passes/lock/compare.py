@@ -72,11 +72,8 @@ class _Judge:
 
     def find(self, rule: str, line: int, message: str, names: tuple[str, ...] = (), *, severity: str = "") -> Finding:
         """One finding, at a line of the lock."""
-        kind = BY_NAME[rule]
-        return Finding(
-            rule, message, names, id=kind.id, severity=severity or kind.severity, path=self.now.path,
-            place=FileLine(self.lock, line or self.locked.line),
-        )  # fmt: skip
+        place = FileLine(self.lock, line or self.locked.line)
+        return BY_NAME[rule].found(message, names, severity=severity, path=self.now.path, place=place)
 
     def say(self, rule: str, line: int, what: str, *names: str) -> Finding:
         """One finding about the first of some tensors; the same can be said of others."""
