@@ -117,12 +117,15 @@ def verify_line(output: str, source: str, only: str | None = None, flag: str = "
     It repeats the --allow-class, --allow-unknown, --new-config and --weights that the user gave.
     """
     given = context.params if (context := click.get_current_context(silent=True)) else {}
-    words = ["paramtool verify", quoted(output), quoted(source)]
-    words += ["--only", quoted(only)] if only is not None else []
-    words += ["--weights", quoted(given["weights"])] if given.get("weights") and not each else []
-    words += ["--new-config", quoted(given["new_config"])] if given.get("new_config") and not each else []
-    words += ["--each"] if each else []
-    words += [flag] if flag else []
+    one = {"--weights": given.get("weights"), "--new-config": given.get("new_config")}  # not of --each
+    words = [
+        "paramtool verify",
+        quoted(output),
+        quoted(source),
+        *(["--only", quoted(only)] if only is not None else []),
+    ]
+    words += [f"{key} {quoted(value)}" for key, value in one.items() if value and not each]
+    words += ["--each"] * each + [flag] * bool(flag)
     words += (f"--allow-class {shlex.quote(name)}" for name in given.get("allow_class", ()))
-    words += ["--allow-unknown"] if given.get("allow_unknown") else []
+    words += ["--allow-unknown"] * bool(given.get("allow_unknown"))
     return " ".join(words)

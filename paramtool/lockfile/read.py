@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from paramtool.errors import FormatError, NoSuchFileError, UnsafeError
@@ -195,51 +195,55 @@ class _Draft:
 
     def add(self, word: str, words: list[str], line: int) -> None:
         """Read one line of it."""
-        read: dict[str, Callable[[list[str], int], None]] = {
-            "file": self._file, "content": self._content, "unnamed": self._unnamed, "dialect": self._dialect,
-            "tied": self._tied, "view": self._view, "object": self._object, "tensor": self._tensor,
-            "lines": self._lines,
-        }  # fmt: skip
-        if word not in read:
+        if word not in ORDER:
             raise FormatError(f"found {word!r:.40}, expected one of {', '.join(ORDER)}")
         if ORDER.index(word) < ORDER.index(self.last):
             raise FormatError(f"a line `{word}` after a line `{self.last}`: the lines of a model are not in order")
         self.last = word
-        read[word](words, line)
+        match word:
+            case "content" | "unnamed":
+                _count(words, 1)
+                _digest(words[0], "b3", "b3-headers")
+                self._once(word, words[0], line)
+            case "lines":
+                _count(words, 1)
+                digest = digests.blake3_of("\n".join(self.written))
+                if _digest(words[0], "b3") != digest:
+                    raise FormatError(
+                        f"the lines of {self.name!r} have the digest b3:{digest}: some were edited, added or lost"
+                    )
+                self._once(word, words[0], line)
+            case "dialect":
+                self._once(word, _name(words), line)
+            case "file":
+                _count(words, 2, 3)
+                sha256 = _digest(words[2], "sha256") if len(words) == 3 else ""
+                name = named_beside("file", unquoted(words[0]), folders=True, portable=False)
+                self.files.append(LockedFile(name, count_of(words[1]), sha256, line))
+                _check_sorted([file.name for file in self.files[-2:]], "file")
+            case "tied":
+                self._tied(words, line)
+            case "view":
+                _count(words, 3)
+                view = LockedView(unquoted(words[0]), count_of(words[1]), shape_of(words[2]), line)
+                _check_sorted([*list(self.views)[-1:], view.name], "view")
+                if view.name not in self.shared:
+                    raise FormatError(
+                        f"a view of {view.name!r:.80}, which no line `tied` has with {' or '.join(MEMORY)}"
+                    )
+                self.views[view.name] = view
+            case "object":
+                _count(words, 3)
+                one = LockedObject(unquoted(words[0]), _digest(words[1], "b3"), unquoted(words[2]), line)
+                _check_sorted([*list(self.objects)[-1:], one.key], "object")
+                self.objects[one.key] = one
+            case "tensor":
+                self._tensor(words, line)
 
     def _once(self, word: str, value: str, line: int) -> None:
         if word in self.values:
             raise FormatError(f"a second line `{word}`; the first is line {self.lines[word]}")
         self.values[word], self.lines[word] = value, line
-
-    def _content(self, words: list[str], line: int) -> None:
-        _count(words, 1)
-        _digest(words[0], "b3", "b3-headers")
-        self._once("content", words[0], line)
-
-    def _unnamed(self, words: list[str], line: int) -> None:
-        _count(words, 1)
-        _digest(words[0], "b3", "b3-headers")
-        self._once("unnamed", words[0], line)
-
-    def _lines(self, words: list[str], line: int) -> None:
-        _count(words, 1)
-        digest = digests.blake3_of("\n".join(self.written))
-        if _digest(words[0], "b3") != digest:
-            raise FormatError(
-                f"the lines of {self.name!r} have the digest b3:{digest}: some were edited, added or lost"
-            )
-        self._once("lines", words[0], line)
-
-    def _dialect(self, words: list[str], line: int) -> None:
-        self._once("dialect", _name(words), line)
-
-    def _file(self, words: list[str], line: int) -> None:
-        _count(words, 2, 3)
-        sha256 = _digest(words[2], "sha256") if len(words) == 3 else ""
-        name = named_beside("file", unquoted(words[0]), folders=True, portable=False)
-        self.files.append(LockedFile(name, count_of(words[1]), sha256, line))
-        _check_sorted([file.name for file in self.files[-2:]], "file")
 
     def _tied(self, words: list[str], line: int) -> None:
         if not words:
@@ -255,20 +259,6 @@ class _Draft:
             if (first := self.shared.setdefault(name, line)) != line:
                 raise FormatError(f"{name!r:.80} is in the alias set of line {first}, too")
         self.ties.append(tie)
-
-    def _view(self, words: list[str], line: int) -> None:
-        _count(words, 3)
-        one = LockedView(unquoted(words[0]), count_of(words[1]), shape_of(words[2]), line)
-        _check_sorted([*list(self.views)[-1:], one.name], "view")
-        if one.name not in self.shared:
-            raise FormatError(f"a view of {one.name!r:.80}, which no line `tied` has with {' or '.join(MEMORY)}")
-        self.views[one.name] = one
-
-    def _object(self, words: list[str], line: int) -> None:
-        _count(words, 3)
-        one = LockedObject(unquoted(words[0]), _digest(words[1], "b3"), unquoted(words[2]), line)
-        _check_sorted([*list(self.objects)[-1:], one.key], "object")
-        self.objects[one.key] = one
 
     def _tensor(self, words: list[str], line: int) -> None:
         _count(words, 4)

@@ -13,8 +13,8 @@ from datetime import date, datetime
 from typing import Any
 
 from paramtool.commands.check.policy import Allowance, Policy, Setting, Settings
-from paramtool.commands.check.settings import ALWAYS, KEYS, MAX_SHOWN, PartError, shown, strings
-from paramtool.errors import FormatError, NoSuchFileError, UnsafeError, UsageError, nearest
+from paramtool.commands.check.settings import ALWAYS, KEYS, MAX_SHOWN, PartError, meant, shown, strings
+from paramtool.errors import FormatError, NoSuchFileError, UnsafeError, UsageError
 from paramtool.model.finding import BY_ID, BY_NAME, ERROR, SEVERITIES, FileLine
 from paramtool.model.paths import check_name, named_beside
 from paramtool.toml_text import Key, Position, parsed, positions
@@ -134,10 +134,8 @@ class _PolicyReader:
         """UsageError for the first key that a table cannot have."""
         for key in table:
             if key not in keys:
-                near = nearest(key[:MAX_SHOWN], keys)
-                hint = f"did you mean {' or '.join(near)}?" if near else ""
                 text = f"unknown {what} {key[:MAX_SHOWN]!r}; expected one of {', '.join(keys)}"
-                raise self.refuse((*above, key), text, hint)
+                raise self.refuse((*above, key), text, meant(key, keys))
 
     def policy(self, table: Mapping[str, Any], above: Key) -> Policy:
         """The whole file."""
@@ -209,17 +207,15 @@ class _PolicyReader:
         """(id, severity) of one row of `severity`."""
         rule_id = self.rule_id(key, key[-1])
         if value not in SEVERITIES:
-            near = nearest(str(value)[:MAX_SHOWN], SEVERITIES)
-            hint = f"did you mean {' or '.join(near)}?" if near else ""
-            raise self.refuse(key, f"{_name(key)} is {shown(value)}; expected one of {', '.join(SEVERITIES)}", hint)
+            text = f"{_name(key)} is {shown(value)}; expected one of {', '.join(SEVERITIES)}"
+            raise self.refuse(key, text, meant(value, SEVERITIES))
         return rule_id, value
 
     def rule_id(self, key: Key, word: object) -> str:
         """The id of a kind of findings, by its id or name."""
         known = BY_ID.get(str(word)) or BY_NAME.get(str(word))
         if known is None or not isinstance(word, str):
-            near = nearest(str(word)[:MAX_SHOWN], (*BY_NAME, *BY_ID))
-            hint = f"did you mean {' or '.join(near)}?" if near else "docs/check.md lists the ids and names"
+            hint = meant(word, (*BY_NAME, *BY_ID)) or "docs/check.md lists the ids and names"
             raise self.refuse(key, f"{shown(word)} is no kind of finding; expected an id or a name, as PT204", hint)
         return known.id
 

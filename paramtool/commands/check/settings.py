@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from paramtool.commands.check.policy import Setting, Settings
@@ -134,7 +134,9 @@ def _dtypes(value: Any) -> tuple[Rule, ...]:
         raise ValueError(EMPTY)
     for pattern, dtype in value.items():
         if not isinstance(dtype, str) or dtype not in DTYPES:
-            raise PartError(f"{shown(dtype)} is an unknown dtype{_nearest(str(dtype)[:MAX_SHOWN])}", pattern)
+            raise PartError(
+                f"{shown(dtype)} is an unknown dtype{f' ({near})' if (near := meant(dtype, DTYPES)) else ''}", pattern
+            )
     return tuple(
         Rule(f"wrong-dtype:{one}={dtype}", KIND_OF["wrong-dtype"], (one, dtype)) for one, dtype in value.items()
     )
@@ -144,9 +146,10 @@ def _names(value: Any) -> tuple[Rule, ...]:
     return tuple(Rule(f"missing:{name}", KIND_OF["missing"], name) for name in strings(value))
 
 
-def _nearest(word: str) -> str:
-    found = nearest(word, DTYPES)
-    return f" (did you mean {' or '.join(found)}?)" if found else ""
+def meant(word: object, words: Collection[str]) -> str:
+    """Which of some words could have been meant; empty where none is alike."""
+    near = nearest(str(word)[:MAX_SHOWN], words)
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def _number(kind: str, sign: str = ">") -> Callable[[Any], tuple[Rule, ...]]:
