@@ -136,7 +136,6 @@ def counted_by_hand() -> Iterator[str]:
 
 ALWAYS_SEVERAL = {
     "commands/diff/found.py: {len(runs) // period} times",
-    "cli/_inspect_rows.py: {names} names",
     "formats/pickle/numpy_values.py: {len(shape)} axes",
     "formats/bson/read.py: {len(view.shape)} axes",
     "formats/folder/weight_sets.py: {len(older) + 1} checkpoints",
