@@ -48,7 +48,7 @@ from paramtool.formats.output import OutputFile
 from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, prefix_of
-from paramtool.model.optimizer import Binding, Move
+from paramtool.model.optimizer import Binding, Move, Order, Parameter
 from paramtool.model.plan import Plan, check
 from paramtool.model.view import Shapes
 from paramtool.passes.optimizer import order
@@ -244,8 +244,8 @@ def target_order(where: Destination, shapes: Shapes, *, prefix: str, is_given: b
     found = class_parameters(config) if config else None
     if found is None:
         return None
-    own = {name.removeprefix(prefix): shape for name, shape in shapes.items() if name.startswith(prefix)}
-    if why := _misfit(found, own):
+    own = (Parameter(name.removeprefix(prefix), shape) for name, shape in shapes.items() if name.startswith(prefix))
+    if why := order.of_class(replace(found, saved={}), Order(tuple(own), "", False), "it").missing:
         if is_given:
             raise LayoutError(f"{config}: is not of the model that the output holds: {why}",
                               hint="--new-config is the config.json of the model that opens the output")  # fmt: skip
@@ -253,18 +253,6 @@ def target_order(where: Destination, shapes: Shapes, *, prefix: str, is_given: b
     ranks = {prefix + name: rank for rank, one in enumerate(found.parameters) for name in one.names}
     said = {prefix + name: decays for name, decays in _decays((), found).items()}
     return TargetOrder(ranks, said, found.source)
-
-
-def _misfit(found: ClassParameters, shapes: Shapes) -> str:
-    """How the parameters of a class differ from the tensors of an output; empty where they are the same."""
-    for one in found.parameters:
-        there = [name for name in one.names if name in shapes]
-        if not there:
-            return f"{one.names[0]!r} of {found.source} is not in it"
-        if shapes[there[0]] != one.shape:
-            return f"{there[0]!r} is {list(shapes[there[0]])}, and {list(one.shape)} in {found.source}"
-    own = {name for one in found.parameters for name in one.names} | found.buffers
-    return next((f"{name!r} is not in {found.source}" for name in shapes if name not in own), "")
 
 
 def _order_told(one: BoundFile, target: TargetOrder | None) -> Iterator[str]:

@@ -33,6 +33,7 @@ from paramtool.model.objects import (
     TensorRef,
     complex_number,
     content_of,
+    part,
 )
 from paramtool.model.view import Shape
 
@@ -63,13 +64,13 @@ class ClassForm:
 
 def args_of(node: Opaque) -> Args:
     """The arguments that an object is made from."""
-    args = dict(node.parts).get("args")
+    args = part(node, "args")
     return args.items if isinstance(args, Sequence) else ()
 
 
 def attributes_of(node: Opaque) -> Mapping:
     """The attributes of an object, which may be none."""
-    state = dict(node.parts).get("state")
+    state = part(node, "state")
     return state if isinstance(state, Mapping) else Mapping("dict", ())
 
 
@@ -368,7 +369,7 @@ def unfit(node: Opaque) -> str:
     both = form.fits is _nothing and len(node.parts) > 1  # no arguments, and attributes: told by the attributes alone
     if both or set(dict(node.parts)) - {"args", "state"} or not form.fits(args_of(node)):
         return f"{node.path} with other arguments than it takes"
-    state = dict(node.parts).get("state")
+    state = part(node, "state")
     if state is not None and not form.state(state):
         return f"{node.path} with attributes that it does not have"
     return ""
@@ -443,9 +444,9 @@ def as_plain(node: Opaque) -> Node | None:
     """An object that fits as a dict, list, number, string or tensor; None where it has no such form."""
     if node.path in ARRAYS:
         data = dict(node.parts)["data"]
-        return data if isinstance(data, TensorRef) else _elements(data, dict(node.parts).get("dtype"))
+        return data if isinstance(data, TensorRef) else _elements(data, part(node, "dtype"))
     if node.path in SCALARS:
-        return _elements(dict(node.parts)["data"], dict(node.parts).get("dtype"))
+        return _elements(dict(node.parts)["data"], part(node, "dtype"))
     if node.path == DTYPE:
         parts = dict(node.parts)
         return parts.get("text") or Leaf(str(_values(node)[0]))
@@ -469,7 +470,7 @@ def _elements(node: Node, dtype: Node | None) -> Node | None:
         return None
     if dtype is not None:
         # Dates (ISO 8601) and spans of time (`25 seconds`) of NumPy's as strings; None for anything else
-        state = dict(dtype.parts).get("state") if isinstance(dtype, Opaque) else None
+        state = part(dtype, "state")
         unit = state.items[8] if isinstance(state, Sequence) and len(state.items) == 9 else None
         if node.dtype[1:] not in ("M8", "m8") or not isinstance(unit, Sequence) or len(unit.items) != 2:
             return None

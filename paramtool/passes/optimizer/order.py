@@ -211,12 +211,12 @@ def sections_of_models(checkpoint: Checkpoint) -> tuple[str | None, ...]:
     return (*named, *((None,) if outside else ()))
 
 
-def of_class(found: ClassParameters, file: Order) -> Order:
+def of_class(found: ClassParameters, file: Order, where: str = "the file") -> Order:
     """The parameters of a model's class, in its order, under the names that the file has for them.
 
     `file` has the tensors of the file.  They are not all of the model's where the class has a parameter that is not in
     the file, or the file a tensor that is not the class's: then the class is another one.  What files of the class hold
-    in another form has the names of the class.
+    in another form has the names of the class.  `where` is what messages call the file.
     """
     shapes = {parameter.name: parameter.shape for parameter in file.parameters}
     parameters: list[Parameter] = []
@@ -229,7 +229,7 @@ def of_class(found: ClassParameters, file: Order) -> Order:
         there = dict.fromkeys(name for own in one.names if (name := file.aliases.get(own, own)) in shapes)
         name = next(iter(there), "")
         if not name and not (found.saved and is_saved):
-            missing = missing or f"{one.names[0]!r} of {found.source} is not in the file"
+            missing = missing or f"{one.names[0]!r} of {found.source} is not in {where}"
         elif name and shapes[name] != one.shape:
             missing = missing or f"{name!r} is {list(shapes[name])}, and {list(one.shape)} in {found.source}"
         parameters.append(Parameter(name or one.names[0], one.shape, decays(one.names[0], one.is_in_layer_norm)))
