@@ -3,8 +3,8 @@
 A command is `@command_line(function, keep=Row("Which name owns ...", "GLOB"), ...)`.  The keyword `keep` of
 the function becomes the flag `--keep` in the order of the rows, with the type of its annotation: a bool is a switch
 (`--no-x` where it is on), an int a size, a path is looked at, a sequence may be repeated, and a mapping is NAME=OTHER,
-repeated.  What the function does not know, such as how a report is printed, is a switch, or an option of click in place
-of a row.
+repeated.  What the function does not know, such as how a report is printed, is a switch, or a text where
+it has a metavar, or an option of click in place of a row.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Row(NamedTuple):
     flag: str = ""
     """Where it is not the keyword."""
     choices: Sequence[str] = ()
+    type: Any = None
+    """Where the annotation says too little."""
 
 
 def command_line(
@@ -55,7 +57,8 @@ def command_line(
     """
     known = signature(function).parameters
     made = [
-        option(known.get(name) or _switch(name), row) if isinstance(row, Row) else row for name, row in rows.items()
+        option(known.get(name) or _unknown(name, row), row) if isinstance(row, Row) else row
+        for name, row in rows.items()
     ]
     command = click.command(
         called or function.__name__, cls=Command, common=common, more=more, epilog=f"Exit codes: {codes}"
@@ -63,8 +66,10 @@ def command_line(
     return lambda body: command(adding([*arguments, *made, *OPTIONS])(body))
 
 
-def _switch(name: str) -> Parameter:
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation="bool")
+def _unknown(name: str, row: Row) -> Parameter:
+    """The keyword of an option that the function lacks."""
+    kind, default = ("str | None", None) if row.metavar else ("bool", False)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def option(keyword: Parameter, row: Row) -> ClickOption:
@@ -74,7 +79,7 @@ def option(keyword: Parameter, row: Row) -> ClickOption:
     more: dict[str, Any] = {"help": row.help, "metavar": row.metavar, "shell_complete": row.complete}
     if kind == "bool":
         return click.option(flag, name, is_flag=True, callback=_inverted if default else None, **more)
-    if kind.startswith(("Sequence", "Mapping", "str | Mapping")):
+    if kind.startswith(("Sequence", "Iterable", "Mapping", "str | Mapping")):
         more |= {"multiple": True, "callback": _paired if kind.startswith("Mapping") else None}
     elif row.choices:
         more |= {"type": click.Choice(row.choices), "callback": _chosen if default == "" else None}
@@ -82,7 +87,9 @@ def option(keyword: Parameter, row: Row) -> ClickOption:
         more["required"] = True
     elif default is not None:
         more |= {"default": default, "show_default": default != "" and "[default" not in row.help}
-    if "Path" in kind and not row.choices:
+    if row.type:
+        more["type"] = row.type
+    elif "Path" in kind and not row.choices:
         more["type"] = OUTPUT_FILE if name == "output" else FILE
     elif "int" in kind:
         more["type"] = Size()

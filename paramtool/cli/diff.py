@@ -40,11 +40,10 @@ CODES = "0 compared, 1 other weights, or no base (with --exit-code), 2 usage, 3 
     click.argument("paths", type=FILE, nargs=-1, metavar="A B"),
     common="find_base stat rows exit_code strict atol rtol only config",
     codes=CODES,
-    find_base=click.option(
-        "--find-base",
-        metavar="X",
+    find_base=Row(
+        "Instead: name the base that X was fine-tuned from, of the candidates A, B and more, by sampled rows.",
+        "X",
         type=FILE,
-        help="Instead: name the base that X was fine-tuned from, of the candidates A, B and more, by sampled rows.",
     ),
     stat=Row("Print the verdict and counts only, and ties and objects that differ."),
     rows=Row("Say which rows of each changed tensor differ, and the mean difference."),

@@ -42,12 +42,7 @@ if TYPE_CHECKING:
     PATH,
     common="output names like all_names only prefix rename config dry_run force",
     codes="0 fine, 2 name missing, 3 bad file, 4 unsafe file, 6 the format cannot hold it, 7 output.",
-    names=click.option(
-        "--names",
-        type=FILE_OR_STDIN,
-        metavar="NAMES.txt",
-        help="Write the names in this file, one a line; - reads standard input.",
-    ),
+    names=Row("Write the names in this file, one a line; - reads standard input.", "NAMES.txt", type=FILE_OR_STDIN),
     like=Row("Write the names of another checkpoint, and check its shapes.", "OTHER_CKPT"),
     all_names=Row("Write every name, aliases included."),
     like_only=Row(

@@ -31,20 +31,10 @@ MANY_ALIKE = 4
     codes="0 found, 1 nothing fits, 2 usage, 3 bad file, 4 unsafe file, 5 --toml cannot describe it.",
     at=Row("Only this tensor or module.  [default: all tensors of the model]", "NAME", _completion.modules),
     spec=Row('List only candidates that agree with WORDS: "lstm hidden=128 layers=2".', "WORDS"),
-    limit=click.option(
-        "--limit",
-        type=click.IntRange(1),
-        default=20,
-        show_default=True,
-        metavar="N",
-        help="List at most N candidates for each tensor or module.",
-    ),
+    limit=Row("List at most N candidates for each tensor or module.", "N", type=click.IntRange(1)),
     values=Row("Read no tensor data; rank the candidates by sizes and names alone."),
-    toml=click.option(
-        "--toml",
-        metavar="LAYOUT",
-        shell_complete=_completion.layouts,
-        help="For names of no known layout: print a --layout-file with the gates of LAYOUT.",
+    toml=Row(
+        "For names of no known layout: print a --layout-file with the gates of LAYOUT.", "LAYOUT", _completion.layouts
     ),
     **READING,
     json=JSON,

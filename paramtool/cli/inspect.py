@@ -72,16 +72,13 @@ class _Seen:
     json=JSON,
     tensors=Row("List every tensor."),
     tree=Row("List the modules, with the tensors, parameters and bytes below each."),
-    depth=click.option("--depth", type=click.IntRange(1), metavar="N", help="With --tree, go down N levels."),
+    depth=Row("With --tree, go down N levels.", "N", type=click.IntRange(1)),
     digest=Row("Read everything: print a digest of each tensor and find equal tensors."),
     only=ONLY,
     weights=WEIGHTS,
     optimizer=Row("List the optimizers' states, which parameters they belong to, and how that is known."),
-    optimizer_names=click.option(
-        "--optimizer-names",
-        metavar="FILE",
-        type=FILES,
-        help="Take the names of the parameters from FILE, one line for each entry of the optimizer.",
+    optimizer_names=Row(
+        "Take the names of the parameters from FILE, one line for each entry of the optimizer.", "FILE", type=FILES
     ),
     fail_on=FAIL_ON,
     **READING,

@@ -8,9 +8,9 @@ import click
 
 from paramtool.cli import _completion, _render
 from paramtool.cli._display import most
-from paramtool.cli._options import JSON, command_line
+from paramtool.cli._options import JSON, Row, command_line
 from paramtool.cli._render import every
-from paramtool.cli._text import FILE, evidence_in_short, plural
+from paramtool.cli._text import evidence_in_short, plural
 from paramtool.commands import layouts as layouts_command
 from paramtool.errors import leading
 from paramtool.layouts import evidence
@@ -27,16 +27,10 @@ if TYPE_CHECKING:
     click.argument("name", required=False, shell_complete=_completion.layouts),
     called="layouts",
     codes="0 fine, 2 there is no such layout, 5 a --layout-file is wrong.",
-    layout_file=click.option(
-        "--layout-file",
-        multiple=True,
-        type=FILE,
-        metavar="MY.toml",
-        help="Your own layouts (docs/add-a-layout.md).  Repeatable.",
-    ),
+    layout_files=Row("Your own layouts (docs/add-a-layout.md).  Repeatable.", "MY.toml", flag="--layout-file"),
     json=JSON,
 )
-def command(name: str | None, layout_file: tuple[str, ...]) -> None:
+def command(name: str | None, layout_files: tuple[str, ...]) -> None:
     """List the layouts and dialects, or show one: its tensors, its options or facts, and the evidence for it.
 
     Layouts are of recurrent networks, or of attention, gated MLPs and experts.  A dialect is the names and forms of one
@@ -48,7 +42,7 @@ def command(name: str | None, layout_file: tuple[str, ...]) -> None:
     $ paramtool layouts qkv-per-head
     $ paramtool layouts vllm
     """
-    found = layouts_command.every_layout(name, layout_files=layout_file)
+    found = layouts_command.every_layout(name, layout_files=layout_files)
     made = (*map(_show, found.networks), *map(show, found.parts), *map(show_dialect, found.dialects))
     _render.report(found, _list(found) if name is None else made[0], evidence.broken(), found.names())
 

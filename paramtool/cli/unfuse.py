@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from paramtool.cli import _completion, _relayout
 from paramtool.cli._options import PATH, Row, command_line
 from paramtool.cli._text import OUTPUT_ANY
@@ -15,16 +13,14 @@ from paramtool.commands import relayout as relayout_command
 @command_line(
     relayout_command.unfuse,
     PATH,
-    common="output target source spec at dry_run force",
+    common="output target layout spec at dry_run force",
     codes=_relayout.CODES,
     output=Row(f"Where to write.  {OUTPUT_ANY}  [default: <stem>.unfused.safetensors beside FILE]"),
-    layout=click.option(
-        "--layout",
-        "source",
-        metavar="LAYOUT",
-        shell_complete=_completion.layouts,
-        help="The fused layout: cudnn, mxnet, ... of a recurrent network, or qkv, qkv-per-head, "
+    layout=Row(
+        "The fused layout: cudnn, mxnet, ... of a recurrent network, or qkv, qkv-per-head, "
         "gate-up, experts, ...  [default: what the file says, or config.json by its model type]",
+        "LAYOUT",
+        _completion.layouts,
     ),
     target=Row(
         "The layout of recurrent networks to write.  [default: torch, or torch.cell for what was fused from cells]",
@@ -34,7 +30,7 @@ from paramtool.commands import relayout as relayout_command
     ),
     **_relayout.OPTIONS,
 )
-def command(path: str, output: str | None, **flags: Any) -> None:
+def command(path: str, output: str | None, layout: str | None, **flags: Any) -> None:
     """Split fused recurrent networks (flat vectors, matrices of all gates, views of one buffer), or fused q, k and v,
     gate and up, and stacks of experts, into named tensors.
 
@@ -46,4 +42,4 @@ def command(path: str, output: str | None, **flags: Any) -> None:
     $ paramtool unfuse gpt-neox/ -o apart/
     $ paramtool unfuse phi.safetensors --layout qkv --spec "qkv heads=32 kv_heads=8"
     """
-    _relayout.run(path, output, "unfuse", word="unfused", described=True, **flags)
+    _relayout.run(path, output, "unfuse", word="unfused", described=True, source=layout, **flags)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
 import paramtool
 from paramtool.cli import _completion, _render
 from paramtool.cli._display import current, most
@@ -28,13 +26,11 @@ MANY = 8
     PATH,
     common="against only config",
     codes="0 all can load, 1 one cannot, 2 usage, 3 bad file, 4 unsafe file.",
-    against=click.option(
-        "--against",
-        multiple=True,
-        type=FILE_OR_STDIN,
-        metavar="NAMES|CKPT|config.json",
-        help="A variant: a file of names, one a line (- reads standard input); a checkpoint; a transformers "
+    against=Row(
+        "A variant: a file of names, one a line (- reads standard input); a checkpoint; a transformers "
         "config; or a folder with one of these.  Repeatable.",
+        "NAMES|CKPT|config.json",
+        type=FILE_OR_STDIN,
     ),
     only=Row("Read this section of FILE and strip its prefix.", "SECTION", _completion.sections),
     **READING,
