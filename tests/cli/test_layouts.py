@@ -85,5 +85,5 @@ def offered(command: click.Command, option: str, typed: str) -> list[str]:
 def test_the_shell_offers_dialects_where_an_option_takes_them() -> None:
     """`convert --to` takes layouts and dialects, `fuse --layout` layouts."""
     assert offered(convert, "target", "transformers") == ["transformers-4", "transformers-5"]
-    assert "qkv-per-head" in offered(fuse, "target", "qkv")
-    assert offered(fuse, "target", "vllm") == []
+    assert "qkv-per-head" in offered(fuse, "layout", "qkv")
+    assert offered(fuse, "layout", "vllm") == []
