@@ -430,17 +430,14 @@ def _refused(found: Inspection) -> set[str]:
     """Tensors that dedup cannot write to safetensors."""
     from paramtool.formats.safetensors import CODE_OF
 
-    refused = set()
-    for name, entry in found.checkpoint.entries.items():
-        view = _window(entry)
-        member = found.graph.names.get(name)
-        if (
-            view is None
-            or view.dtype.name not in CODE_OF
-            or (member is not None and found.graph.owners[member.owner].dtype.name not in CODE_OF)
-        ):
-            refused.add(name)
-    return refused
+    names, owners = found.graph.names, found.graph.owners
+    return {
+        name
+        for name, entry in found.checkpoint.entries.items()
+        if (view := _window(entry)) is None
+        or view.dtype.name not in CODE_OF
+        or (name in names and owners[names[name].owner].dtype.name not in CODE_OF)
+    }
 
 
 def _window(entry: Entry) -> View | None:

@@ -7,7 +7,7 @@ The page's script lays the same tree out again when somebody opens a module or t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -159,14 +159,14 @@ def trimmed(root: TreemapNode, most: int) -> TreemapNode:
 
 def _trimmed(node: TreemapNode, kept: set[int]) -> TreemapNode:
     """One node without what is not kept below it; a loop, since names can be nested deeply."""
-    copies = {id(node): _copy(node)}
+    copies = {id(node): replace(node, children=[])}
     stack = [node]
     while stack:
         one = stack.pop()
         rest: list[TreemapNode] = []
         for child in one.children:
             if id(child) in kept:
-                copies[id(child)] = _copy(child)
+                copies[id(child)] = replace(child, children=[])
                 copies[id(one)].children.append(copies[id(child)])
                 stack.append(child)
             else:
@@ -179,10 +179,6 @@ def _trimmed(node: TreemapNode, kept: set[int]) -> TreemapNode:
                 TreemapNode(f"{count:,} more", sum(one.nbytes for one in rest), tint, "", words, count)
             )
     return copies[id(node)]
-
-
-def _copy(node: TreemapNode) -> TreemapNode:
-    return TreemapNode(node.name, node.nbytes, node.tint, node.marks, node.words, node.count)
 
 
 def as_data(root: TreemapNode) -> Markup:
