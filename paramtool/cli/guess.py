@@ -13,12 +13,11 @@ from paramtool.cli._render import every
 from paramtool.cli._text import plural, quoted
 from paramtool.commands import guess as guess_command
 from paramtool.commands.seen_parts import fused_place
-from paramtool.formats.judging import refuse
 
 if TYPE_CHECKING:
     from paramtool.commands.guess import Considered, Guessed
     from paramtool.guessing.candidates import Guess
-    from paramtool.passes.parts.groups import SeenGroup
+    from paramtool.passes.parts.seen_groups import SeenGroup
 
 MANY_ALIKE = 4
 """How many other layouts a row names."""
@@ -66,10 +65,7 @@ def command(
         return 0
     found = guess_command.guess(path, at, limit, spec=spec, values=values, progress=_render.progress, **allowed)
     _render.report(found, _rows(found, values), (), found.commands)
-    if found.candidates or found.parts:
-        return 0
-    refuse(("path",), {"path": path, **allowed})
-    return 1
+    return 0 if found.candidates or found.parts else 1
 
 
 def _rows(found: Guessed, values: bool) -> _render.Rows:

@@ -121,6 +121,7 @@ class Lazy(click.Group):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Read the arguments; `--help` and `--version` print here, and their reader may have stopped, too."""
+        _display.reset()
         try:
             return super().make_context(info_name, args, parent, **extra)
         except BrokenPipeError:
@@ -193,7 +194,6 @@ def _code(program: click.Command) -> int:
         warnings.showwarning = _show_warning  # type: ignore[assignment]
         sys.unraisablehook = _show_ignored
         caught.clear()
-        _display.reset()
         for number in SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup's choice stays
                 signal.signal(number, _interrupt)

@@ -28,9 +28,9 @@ from paramtool.passes.parts import consistency, find, following, fuse
 from paramtool.passes.parts.dialect_change import EXPERT, refuse_left
 from paramtool.passes.parts.fuse import Joint, KnownParts, parts_as_they_are, restored
 from paramtool.passes.parts.fused_names import joined
-from paramtool.passes.parts.groups import SeenGroup
 from paramtool.passes.parts.layouts_seen import refusal
 from paramtool.passes.parts.rewrite import Rearranged
+from paramtool.passes.parts.seen_groups import SeenGroup
 
 if TYPE_CHECKING:
     from paramtool.commands.relayout_options import RelayoutOptions

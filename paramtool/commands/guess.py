@@ -37,7 +37,7 @@ from paramtool.model.display import Displayed
 from paramtool.model.view import Shape, Shapes, View
 from paramtool.parts import families
 from paramtool.parts.facts import KINDS, from_spec
-from paramtool.passes.parts.groups import SeenGroup
+from paramtool.passes.parts.seen_groups import SeenGroup
 from paramtool.passes.rnn import beside
 from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn.find import NetworkRequest, find

@@ -19,7 +19,8 @@ from paramtool.model.checkpoint import Checkpoint, NoData
 from paramtool.model.view import Shape, View
 
 if TYPE_CHECKING:
-    from paramtool.passes.parts.groups import KnownOfFile, SeenGroup, SeenParts
+    from paramtool.passes.parts.groups import SeenParts
+    from paramtool.passes.parts.seen_groups import KnownOfFile, SeenGroup
 
 COULD_BE = re.compile(
     r"q_proj|query|q_lin|to_q|wq|\bq\.weight|gate|w[13]\b|wi_0|qkv|QKV|c_attn|W_pack|att_proj|in_proj|kv_proj|to_kv|\bWi\b"
@@ -108,7 +109,7 @@ def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> KnownOfFi
     from paramtool.model.parts import PartsRecord
     from paramtool.parts.config_facts import KnownModel
     from paramtool.passes.parts.dialect_change import dialects_fitting
-    from paramtool.passes.parts.groups import KnownOfFile
+    from paramtool.passes.parts.seen_groups import KnownOfFile
 
     try:
         said = record_of(checkpoint)

@@ -305,12 +305,3 @@ def test_a_defect_in_one_of_several_hides_no_other(
     found = quick(*line, "--json", cwd=tmp_path)
     assert "a defect" in found.out and found.out.count('"x"') >= 1, found
     assert found.code == 70, found
-
-
-def test_nothing_that_fits_beside_what_is_unsafe(tmp_path: Path) -> None:
-    """`guess` finds no network, and says first what is unsafe."""
-    save_file({"w": np.ones(5)}, tmp_path / "model.safetensors")
-    assert quick("guess", ".", cwd=tmp_path).code == 1
-    (tmp_path / "scheduler.pt").write_bytes(pickle.dumps(Calls(), 2))
-    assert quick("guess", ".", cwd=tmp_path).code == 4
-    assert quick("guess", ".", "--allow-unknown", cwd=tmp_path).code == 1

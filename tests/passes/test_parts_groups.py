@@ -11,8 +11,9 @@ import pytest
 from paramtool.package_data import package_data
 from paramtool.parts import families, words
 from paramtool.parts.layout import all_groups, find_part_layout
-from paramtool.passes.parts.groups import KnownOfFile, SeenParts, seen
+from paramtool.passes.parts.groups import SeenParts, seen
 from paramtool.passes.parts.groups import words as in_words
+from paramtool.passes.parts.seen_groups import KnownOfFile
 
 Shapes = dict[str, tuple[int, ...]]
 

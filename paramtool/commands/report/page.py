@@ -67,7 +67,7 @@ from paramtool.passes.rnn import find
 if TYPE_CHECKING:
     from paramtool.parts.pieces import Digit, Piece
     from paramtool.passes.parts.fuse import Joint
-    from paramtool.passes.parts.groups import SeenGroup
+    from paramtool.passes.parts.seen_groups import SeenGroup
 
 
 MAX_GROUPS, MAX_BUFFERS, MAX_NETWORKS, MAX_PARTS = 16, 12, 12, 24

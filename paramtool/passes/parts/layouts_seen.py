@@ -16,7 +16,7 @@ from paramtool.parts import families, patterns
 from paramtool.parts.facts import NONE
 from paramtool.parts.words import BLOCKS, FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
 from paramtool.passes.parts.fused_names import joined
-from paramtool.passes.parts.groups import ROWS_OF, FittingLayout, KnownOfFile, SeenGroup, ShapeOf
+from paramtool.passes.parts.seen_groups import ROWS_OF, FittingLayout, KnownOfFile, SeenGroup, ShapeOf
 
 PER_GROUP = ("qkv", "qkv-per-group", "qvk-per-chunk", "qkv-per-chunk")
 PER_HEAD = ("qkv", "qkv-per-head", "qkv-per-element", "qvk-per-chunk", "qkv-per-chunk")
