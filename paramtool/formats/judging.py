@@ -32,8 +32,7 @@ def judging(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except ParamtoolError as error:
                 from inspect import signature
 
-                given = signature(function).bind_partial(*args, **kwargs).arguments
-                refuse(names, given, is_whole=error.below is not None)
+                _refuse(names, signature(function).bind_partial(*args, **kwargs).arguments, error)
                 raise
 
         return kept
@@ -41,11 +40,8 @@ def judging(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return made
 
 
-def refuse(names: tuple[str, ...], given: Mapping[str, Any], *, is_whole: bool = False) -> None:
-    """UnsafeError where a checkpoint that was given is unsafe, or a neighbour; other errors of reading are no news.
-
-    Where what failed `is_whole`, it has all of a folder in it.
-    """
+def _refuse(names: tuple[str, ...], given: Mapping[str, Any], error: ParamtoolError) -> None:
+    """UnsafeError where a checkpoint that was given is unsafe, or a neighbour; other errors of reading are no news."""
     from paramtool.formats import policy
 
     said = {**given, **given.get("more", {})}
@@ -58,7 +54,7 @@ def refuse(names: tuple[str, ...], given: Mapping[str, Any], *, is_whole: bool =
     except ParamtoolError:  # which says what can never be allowed
         return
     every = [path for value in values for path in (value if isinstance(value, (list, tuple)) else (value,))]
-    for path in every if not is_whole or len(every) > 1 else ():
+    for path in every if error.below is None or len(every) > 1 else ():  # the error has all of a folder in it
         if isinstance(path, (str, os.PathLike)):
             chosen = weights if weights and os.path.isfile(os.path.join(path, weights)) else None
             try:
