@@ -56,8 +56,6 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 """Types that weights have."""
 MAX_LOOK = 200
 """The most candidates of one place that are judged by values, the most plausible first."""
-FEW_CANDIDATES = 2
-"""The most candidates of each place in the `repr` of a `Guessed`."""
 MAX_LOOK_NBYTES = 1 << 30
 """Tensors with more bytes are not read."""
 
