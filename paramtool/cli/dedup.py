@@ -43,7 +43,6 @@ from paramtool.commands.dedup import Deduped
 from paramtool.commands.inspect import parameter
 from paramtool.errors import leading
 from paramtool.formats.object_tree import sections
-from paramtool.model import quantised
 from paramtool.model.alias import Alias
 from paramtool.passes import select
 
@@ -170,9 +169,8 @@ def _rows(found: Deduped) -> _render.Rows:
         yield ("load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True works too")
     elif found.written and any(parameter(*one) for one in found.checkpoint.entries.items()):
         section, inside = _where_in(found)
-        if not any(name.endswith(quantised.TORCHAO) for name in inside):  # only torchao joins them
-            line = load_line(found.output, inside, section, is_plain=not found.plan.aliases)
-            yield ("load it", line, wrapped(select.wrapper(inside)))
+        line = load_line(found.output, inside, section, is_plain=not found.plan.aliases)
+        yield ("load it", line, wrapped(select.wrapper(inside)))
     if found.written:
         yield (NEXT, verify_line(found.output, found.input, found.section, _flag(found)))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,11 +13,13 @@ from paramtool.engine.read.source import Source
 from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound
+from paramtool.model.dtype import DTYPES
 from paramtool.model.objects import EMPTY, is_extra_state, tensor_names
 from paramtool.passes.compat.check import TieQuestion, TypeClash, Verdict, judge
 from paramtool.passes.compat.wanted import Wanted, plain_window
+from paramtool.torch._live import refuse_unfit
 from paramtool.torch._protocol import Answer, Held, Tensors, given_of, is_known, own_code, tried, whole_of
-from paramtool.torch.tensors import batches, torch_type
+from paramtool.torch.tensors import torch_type
 
 
 @frozen
@@ -31,22 +32,14 @@ class Asking:
     """What that code does with it; None where there is none, or where it did not show."""
     seen: Checkpoint
     """The tensors of the file that are copied as they are, by the names of those that they go into."""
-    filled: Collection[str]
-    """Names of the model that get a value."""
+    types: Mapping[str, torch.dtype | None]
+    """{name of the model that gets a value, but for those that are put in whole: its type, where the file says it}."""
     lent: Collection[str]
     """Names of the file whose tensors are copied from, and not kept."""
     strange: Mapping[str, str]
     """What the model takes and only code could make: {name: what it is}."""
     older: tuple[str, ...] = ()
     """Names of the model that its code may take as those of an older version, since the file has none."""
-    whole: Collection[str] = ()
-    """Names of the model whose tensors are replaced by those of the file as they are."""
-
-    def types(self) -> Mapping[str, torch.dtype | None]:
-        """{name of the model that gets a value: its type in the file, if it is taken from there}; without `whole`."""
-        views = {name: plain_window(entry.value) for name, entry in self.seen.entries.items()}
-        found = {name: torch_type(view) for name, view in views.items() if view is not None}
-        return {name: found.get(name) for name in {**dict.fromkeys(self.filled), **found} if name not in self.whole}
 
     @property
     def is_unknown(self) -> bool:
@@ -55,13 +48,14 @@ class Asking:
 
 
 def ask(model: nn.Module, tensors: Tensors, held: Held, source: Source, assign: bool = False) -> Asking:
-    """Whether a model has code of its own for loading, and what that makes of a file."""
+    """Whether a model has code of its own for loading, and what that makes of a file; errors of `refuse_unfit`."""
     part = held.part
     present = replace(part, entries={name: entry for name, entry in part.entries.items() if name in tensors})
+    refuse_unfit(held.section.path, model, {name: tensors[name] for name in present.entries}, assign)
     made_of = (e.value for e in present.entries.values() if isinstance(e.value, Compound))
     code = own_code(model, tensors)
     if not (code or (assign and any(value.kind not in PENDING for value in made_of))):
-        return Asking(False, None, present, present.entries, part.entries, {})
+        return Asking(False, None, present, types_of(present, present.entries), part.entries, {})
     given = given_of(source, held, part.entries)
     whole = whole_of(tensors, given, held, assign, None, None)
     answer = tried(model, tensors, given, whole) if all(map(is_known, code)) else None
@@ -76,10 +70,16 @@ def ask(model: nn.Module, tensors: Tensors, held: Held, source: Source, assign: 
             and not is_known(module._load_from_state_dict)
         }  # fmt: skip
         older = tuple(name for name in tensors if name.rpartition(".")[0] in since)
-        return Asking(True, None, present, tensors, (), strange, older, whole.keys())
+        return Asking(True, None, present, types_of(present, tensors.keys() - whole.keys()), (), strange, older)
     seen = seen_by(held, answer)
-    lacking = set(answer.missing) - seen.entries.keys()
-    return Asking(True, answer, seen, tensors.keys() - lacking, answer.lent, strange, whole=whole.keys())
+    filled = {*seen.entries, *(tensors.keys() - set(answer.missing))} - whole.keys()
+    return Asking(True, answer, seen, types_of(seen, filled), answer.lent, strange)
+
+
+def types_of(seen: Checkpoint, names: Iterable[str]) -> dict[str, torch.dtype | None]:
+    """{name: the type of the plain tensor that is copied into it; None for no such}"""
+    views = {name: plain_window(seen.entries[name].value) if name in seen.entries else None for name in names}
+    return {name: torch_type(view) if view is not None else None for name, view in views.items()}
 
 
 def seen_by(held: Held, answer: Answer) -> Checkpoint:
@@ -90,7 +90,7 @@ def seen_by(held: Held, answer: Answer) -> Checkpoint:
 
 
 def judged(
-    wanted: Mapping[str, Wanted], held: Held, whole: Checkpoint, asked: Asking, source: Source
+    wanted: Mapping[str, Wanted], held: Held, whole: Checkpoint, asked: Asking
 ) -> tuple[Verdict, tuple[TieQuestion, ...]]:
     """The verdict on a model, and the questions that bytes have to decide.
 
@@ -100,14 +100,14 @@ def judged(
     parts = held.inside() if asked.own else ()
     verdict, questions = judge(wanted, replace(held.part, entries=omit(held.part.entries, parts)), whole)
     if asked.answer is None:
-        verdict = replace(verdict, unused=(*verdict.unused, *sorted(held.objects)))
+        verdict = replace(verdict, unused=(*verdict.unused, *sorted(held.objects - wanted.keys())))
         if asked.own:
             return replace(verdict, shapes=(), types=()), ()
-        types = [one for one in verdict.types if not _is_exact(one, wanted, held.part, source)]
+        types = [*filter(_is_final, verdict.types)]
+        types += (TypeClash(name, "an object", "a tensor") for name in sorted(held.objects & wanted.keys()))
         return replace(verdict, types=tuple(types)), questions
     plain = {name: one for name, one in wanted.items() if one.view is not None}
     fit, questions = judge(plain, asked.seen, whole)
-    types = [one for one in fit.types if not _is_exact(one, plain, asked.seen, source)]
     filled = {one.name for one in fit.filled} | asked.seen.entries.keys()
     lines = asked.answer.error.split("\n\t")[1:]
     sizes = {f"size mismatch for {one.name}": one for one in verdict.shapes}
@@ -122,27 +122,16 @@ def judged(
         ),
         filled=fit.filled,
         shapes=tuple(sizes[at] for line in lines if (at := line.partition(":")[0]) in sizes),
-        types=(*types, *(TypeClash(name, why, "what it takes") for name, why in named)),
+        types=(*filter(_is_final, fit.types), *(TypeClash(name, why, "what it takes") for name, why in named)),
     ), questions  # fmt: skip
+
+
+def _is_final(clash: TypeClash) -> bool:
+    """Whether a type does not fit; numbers of another are copied, and torch casts them."""
+    both = (DTYPES.get(name) for name in (clash.found, clash.wanted))
+    return any(dtype is None or dtype.block_elements != 1 for dtype in both)
 
 
 def _named(line: str) -> str:
     """What a line of torch's error is about: what stands in quotes, or `size mismatch for NAME: ...`."""
     return line.split('"')[1] if '"' in line else line.removeprefix("size mismatch for ").partition(":")[0]
-
-
-def _is_exact(clash: TypeClash, wanted: Mapping[str, Wanted], part: Checkpoint, source: Source) -> bool:
-    """Whether a tensor of another kind of numbers holds none that the model's type changes, as torch copies them."""
-    found, wants = (plain_window(part.entries[clash.name].value), wanted[clash.name].view)
-    if not (
-        found
-        and wants
-        and clash.found == found.dtype.name
-        and {found.dtype.block_elements, wants.dtype.block_elements} == {1}
-    ):
-        return False
-    (batch,) = batches(source, replace(part, entries={clash.name: part.entries[clash.name]}), "cpu")
-    values = batch[clash.name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the imaginary part is lost
-        return bool((values.to(torch_type(wants)).to(values.dtype) == values).all())

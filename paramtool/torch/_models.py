@@ -27,13 +27,12 @@ from paramtool.model.config import reading
 from paramtool.model.display import Displayed
 from paramtool.model.dtype import DType
 from paramtool.model.objects import is_extra_state
-from paramtool.model.quantised import TORCHAO
 from paramtool.model.view import View
 from paramtool.passes.compat.check import TieQuestion
 from paramtool.passes.compat.wanted import wanted_by
 from paramtool.passes.dedup.plan import ranks_hint
 from paramtool.torch._asking import ask, judged, seen_by
-from paramtool.torch._live import described, dtype_of, is_expanded, is_plain, place, refuse_unfit, tensors_of
+from paramtool.torch._live import described, dtype_of, is_expanded, is_plain, place, tensors_of
 from paramtool.torch._protocol import Answer, Tensors, Watch, given_of, held_of, install, put_in, whole_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
 from paramtool.torch.tensors import batches, window
@@ -54,7 +53,7 @@ class Loaded(Displayed):
     """Parameters and buffers that still have no memory: buffers that no file holds since they are not persistent, and,
     where not `strict`, what is missing."""
     warnings: tuple[str, ...] = ()
-    """What was taken for older than it may be."""
+    """What was taken for older than it may be, and numbers that the model's types cannot hold."""
 
     _facts = "`missing` and `unexpected`"
 
@@ -92,8 +91,9 @@ def load_model(
     is a ModelError when `strict`, and is reported otherwise.
 
     The model's tensors are filled where they are, and keep their types; those on the meta device are replaced by new
-    ones of their types.  With `assign` all are replaced by new ones, of the types that the file has, as long as these
-    are of the same kind (a float stays a float); quantised and sparse ones as torch's `assign` and `.to` have them.
+    ones of their types.  `Loaded.warnings` names numbers that torch's cast to them changes.  With `assign` all are
+    replaced by new ones, of the types that the file has (what needs gradients keeps its own where these are integers);
+    quantised and sparse ones as torch's `assign` and `.to` have them.
     New tensors are on `device`, else where the old ones were, those of the meta device on the CPU; their floating types
     are `dtype`, if given.  They share memory just where the old ones did, whatever the file shares, and need gradients
     just where the old ones did; an optimizer that holds old parameters does not know them.  `Loaded.on_meta` names
@@ -126,7 +126,6 @@ def load_model(
     pinned, tensors = pin(lock, locked_as, content_only), tensors_of(model)
     whole = read_locked(path, pinned, None, allow_class, allow_unknown)
     where = whole.path
-    refuse_unfit(where, model, tensors, assign)
     device = torch.device(device) if device is not None else None
     if dtype is not None and not dtype.is_floating_point:
         raise UsageError(f"dtype={dtype}: only floating types are cast; expected one such as torch.bfloat16")
@@ -143,9 +142,9 @@ def load_model(
     held = held_of(model, tensors, whole, only, prefix)
     with Source(held.part, compares_crcs=False) as source, torch.no_grad():
         asked = ask(model, tensors, held, source, assign)
-        new = renewed(tensors, asked.types(), assign, device, dtype)
+        new = renewed(tensors, asked.types, assign, device, dtype)
         wanted = wanted_by(described({**tensors, **new}))
-        verdict, questions = judged(wanted, held, whole, asked, source)
+        verdict, questions = judged(wanted, held, whole, asked)
         if pinned is not None and not pinned.content_only:
             tied: dict[object, str] = {}
             lines = []
@@ -183,14 +182,14 @@ def load_model(
                 f"{where}: {plural(len(asked.strange), 'entry', 'entries')} {why}:",
                 [f"{name!r} is {what}" for name, what in asked.strange.items()],
             )
+            is_torch = whole.format.startswith("torch")
             hint = "torch.load with weights_only=False runs it, if you trust the file; then model.load_state_dict"
+            hint = hint if is_torch else ""
         elif strict and not asked.is_unknown and (verdict.lacks or verdict.unused):
             both_ways = ((verdict.lacks, "lacks"), (verdict.unused, "holds, and the model does not want,"))
             texts = (f"{what} {plural(len(names), 'name')} ({some(names, 8)})" for names, what in both_ways if names)
             message = f"{where}: of {plural(verdict.names, 'name')} of the model, the file {'; it '.join(texts)}"
             hint = verdict.advice or "strict=False loads what fits"
-            if any(name.endswith(TORCHAO) for name in verdict.unused):
-                hint = f"torchao wrote parts of its tensors: {UNFLATTEN} joins them; then model.load_state_dict"
         if message:
             from paramtool.commands.loads_after import CONVERT, loads_after
 
@@ -233,7 +232,7 @@ def load_model(
                 )
             if asked.own or name not in given.tensors:
                 fresh.detach().zero_() if tensors[name].is_meta else fresh.detach().copy_(tensors[name])
-        as_it_is = whole_of(tensors, given, held, assign, device, dtype) if asked.whole else {}
+        as_it_is = whole_of(tensors, given, held, assign, device, dtype)
         new |= as_it_is
         old = {name: tensors[name] for name in new} if asked.own else {}
         install(model, tensors, new)
@@ -253,6 +252,7 @@ def load_model(
                 f"{where}: {type(model).__name__} raised {type(error).__name__} while it was loaded: {error!s:.1000}",
                 hint=effect(),
             ) from error
+        cast = some([*watch.changed(given)], 8)
         del given
         filled = {place(to) for to, _ in watch.copied}
         install(model, new, {
@@ -267,7 +267,7 @@ def load_model(
         if asked.is_unknown:  # until now
             answer = Answer(missing, unexpected, "", watch.sources(tensors), frozenset())
             asked = replace(asked, answer=answer, seen=seen_by(held, answer))
-            verdict, questions = judged(wanted, held, whole, asked, source)
+            verdict, questions = judged(wanted, held, whole, asked)
             if strict and (gone := (*verdict.lacks, *verdict.unused)):
                 raise ModelError(
                     f"{where}: {type(model).__name__} showed only while it was loaded what it takes; missing or left "
@@ -281,9 +281,12 @@ def load_model(
     ignored = (name for name in watch.ignored() if name not in unexpected)
     on_meta = tuple(name for name, tensor in _all_of(model).items() if tensor.is_meta)
     older = some(asked.older, 8)
-    warnings = (f"the file has no versions of modules: {older} may be taken as of a file from before them",)
+    warnings = {
+        f"the file has no versions of modules: {older} may be taken as of a file from before them": older,
+        f"the model's types cannot hold all numbers of {cast}, which torch changed as it cast them": cast,
+    }
     unexpected = tuple(dict.fromkeys((*verdict.unused, *left, *ignored)))
-    return Loaded(verdict.lacks, unexpected, held.chosen, on_meta, warnings if older else ())
+    return Loaded(verdict.lacks, unexpected, held.chosen, on_meta, tuple(text for text in warnings if warnings[text]))
 
 
 def _all_of(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -311,7 +314,6 @@ def refuse_apart(where: str, source: Source, questions: Sequence[TieQuestion], e
 # does not goes into two.
 
 
-UNFLATTEN = "torchao.prototype.safetensors.safetensors_support.unflatten_tensor_state_dict"
 ALIGNMENT = 16
 """The largest element: windows that begin on their elements still do behind a start that is a multiple of it."""
 Views = dict[str, View]
@@ -349,8 +351,8 @@ def renewed(
         for names in alias_sets:
             name = min(names, key=lambda name: name not in found)  # the first that the file holds decides
             kept, there = plain[name].dtype, found.get(name) or plain[name].dtype
-            is_of_kind = torch.can_cast(kept, there) and torch.can_cast(there, kept)
-            kept = there if assign and is_of_kind else kept
+            trains = plain[name].requires_grad and not (there.is_floating_point or there.is_complex)
+            kept = there if assign and not trains else kept
             chosen = dtype_of(dtype if dtype is not None and kept.is_floating_point else kept)
             types |= {n: chosen if windows[n].dtype == windows[name].dtype else windows[n].dtype for n in names}
         is_one = all(name in found for name in storage) and bool(_moved({n: windows[n] for n in storage}, types))

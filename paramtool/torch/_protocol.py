@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import pickle
 import warnings
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from inspect import signature
@@ -27,16 +28,18 @@ from torch.utils._pytree import tree_flatten
 
 from paramtool.engine.read.source import Source
 from paramtool.errors import ModelError, TieError
+from paramtool.formats.record.moved import of_torchao
 from paramtool.formats.torch.write import may_name, pickled
-from paramtool.grouping import grouped
+from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
-from paramtool.model.checkpoint import PENDING, SHARDED, Checkpoint, Compound, NoData, Unreadable
+from paramtool.model.checkpoint import PENDING, SHARDED, Checkpoint, Compound, Entry, NoData, Unreadable
+from paramtool.model.dtype import can_hold
 from paramtool.model.objects import Node, map_tensors
 from paramtool.passes import select
-from paramtool.passes.compat.wanted import kind_of
+from paramtool.passes.compat.wanted import kind_of, plain_window
 from paramtool.passes.module_versions import versions_of
-from paramtool.torch._live import is_plain, place
+from paramtool.torch._live import dtype_of, is_plain, place
 from paramtool.torch._saved_names import RenamedCheckpoint, renamed, unchanged
 from paramtool.torch.tensors import batches
 
@@ -91,6 +94,7 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
     name of the file is one of the model's.
     """
     prefix = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
+    whole = joined(whole)
     given = whole if only is None else select.section(whole, only)
     as_it_is = Held(only or "", given, "", given, unchanged(given), tree=given.objects)
     is_own = not prefix and _is_own(model, "load_state_dict")
@@ -125,6 +129,19 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
     beside = (name for name, node in things.items() if is_state and not any(objects.tensor_names(node)))
     alone = frozenset(name for name in beside if not objects.is_extra_state(name))
     return Held(chosen or "", section, prefix, part, named, things, versions, alone)
+
+
+def joined(whole: Checkpoint) -> Checkpoint:
+    """A checkpoint whose parts of tensors of torchao, as its header says them, are these tensors."""
+    entries = dict(whole.entries)
+    for name, stored in of_torchao(whole.metadata).items():
+        views = {
+            part: view for part, at in stored.items() if at in entries and (view := plain_window(entries[at].value))
+        }
+        if stored and len(views) == len(stored):
+            entries = omit(entries, stored.values())
+            entries[name] = Entry(Compound("torchao", views, state=objects.Leaf(whole.metadata[name])))
+    return replace(whole, entries=entries)
 
 
 def _is_nested(model: nn.Module) -> bool:
@@ -193,8 +210,19 @@ def given_of(source: Source, held: Held, lent: Collection[str], names: Collectio
 
 
 def _whole(name: str, value: Compound, found: Mapping[str, torch.Tensor]) -> Any:
-    """A sparse or quantised tensor made of its parts; ValueError for one of a class that is not torch's own."""
+    """A sparse or quantised tensor made of its parts; ValueError for one of a class that is not torch's own.
+
+    One of a header is made by torchao, `unflatten_tensor_state_dict` of its safetensors_support.py.
+    """
     parts: list[Any] = [found[f"{name}/{label}"] for label in value.parts]
+    if isinstance(value.state, objects.Leaf):
+        try:
+            from torchao.prototype.safetensors.safetensors_utils import object_from_dict
+
+            said = json.loads(str(value.state.value))
+            return object_from_dict({**said, "_data": {**said["_data"], **dict(zip(value.parts, parts, strict=True))}})
+        except Exception as error:  # whatever its classes make of what the header says
+            raise ValueError(f"a tensor that torchao has to make: {error}") from error
     facts: Any = value.facts
     make: Any = torch
     if value.kind == "sparse_coo":
@@ -317,6 +345,14 @@ class Watch(TorchFunctionMode):
                 free = next((name for name in found if name not in sources), found[0])
                 sources[source if source in found else free] = source
         return sources
+
+    def changed(self, given: Given) -> Iterator[str]:
+        """Names with numbers that the type of what they were copied into does not hold; floats may lose digits."""
+        for to, name in self.copied:
+            one = given.tensors.get(name, to)
+            holds = can_hold(dtype_of(to.dtype), dtype_of(one.dtype))
+            if not (holds or torch.equal(one.to(to.dtype).to(one.dtype), one)):
+                yield name
 
     def ignored(self) -> list[str]:
         """Names whose tensors nobody used or kept; nobody else may hold the state dict any more."""

@@ -16,7 +16,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
 from paramtool.passes.compat.check import TieQuestion, TypeClash, Verdict
 from paramtool.torch._asking import ask, judged
-from paramtool.torch._live import refuse_unfit, tensors_of
+from paramtool.torch._live import tensors_of
 from paramtool.torch._protocol import held_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers, unchanged
 from paramtool.torch.transformers_models import wanted_from_config
@@ -51,7 +51,6 @@ def variants(
 def _asked(model: nn.Module) -> Asked:
     label = type(model).__name__
     tensors = tensors_of(model)
-    refuse_unfit(label, model, tensors)
     own, saved = both_wanted(model, tensors)
 
     def judge(part: Checkpoint, whole: Checkpoint) -> tuple[Verdict, tuple[TieQuestion, ...]]:
@@ -59,7 +58,7 @@ def _asked(model: nn.Module) -> Asked:
         held = replace(held, named=unchanged(held.as_it_is))
         with Source(held.part) as source:
             asked = ask(model, tensors, held, source)
-            verdict, questions = judged(own, held, whole, asked, source)
+            verdict, questions = judged(own, held, whole, asked)
         if asked.is_unknown:
             why = f"only loading shows what the code of {label} makes of these names"
             verdict = replace(verdict, lacks=(), unused=(), advice=why)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,13 +14,11 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from click.testing import CliRunner
 from torch import nn
 from torch.nn.utils import parametrizations
 
 import paramtool
 import paramtool.torch
-from paramtool.cli.main import cli
 from paramtool.errors import ModelError, PlanError, TieError
 from tests.laws import protocols
 
@@ -452,15 +452,71 @@ def test_whole_numbers_of_another_type(dtype: torch.dtype, on_meta: bool, tmp_pa
     for name, one in theirs.state_dict().items():
         assert torch.equal(mine.state_dict()[name], one) and mine.state_dict()[name].dtype == one.dtype
     assert paramtool.torch.variants([Masked()], path)[0].loads
-    plain, other = nn.Module(), nn.Module()
+    plain = nn.Module()
     plain.register_buffer("mask", torch.zeros(3, 3, dtype=torch.bool))
     torch.save({"mask": torch.eye(3).to(dtype)}, path)
     paramtool.torch.load_model(plain, path)
     assert torch.equal(plain.mask, torch.eye(3).bool())  # type: ignore[arg-type]
-    other.register_buffer("mask", torch.zeros(3, 3, dtype=torch.int8))
-    torch.save({"mask": torch.full((3, 3), 0.5)}, path)
-    with pytest.raises(ModelError, match="'mask': is float32 in the file; the model wants int8"):
-        paramtool.torch.load_model(other, path)
+
+
+KINDS = (torch.bool, torch.int8, torch.uint8, torch.int64, torch.bfloat16, torch.float32, torch.complex64)
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex")
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("wanted", KINDS)
+@pytest.mark.parametrize("found", KINDS)
+def test_numbers_of_every_kind(
+    found: torch.dtype, wanted: torch.dtype, assign: bool, trains: bool, tmp_path: Path
+) -> None:
+    """As torch has them; numbers that its cast changes are named."""
+
+    def made() -> nn.Module:
+        model, values = nn.Module(), torch.zeros(2, dtype=wanted)
+        if trains and not (wanted.is_floating_point or wanted.is_complex):
+            model.register_buffer("n", values)
+        else:
+            model.n = nn.Parameter(values, trains)
+        return model
+
+    for values in ([1, 0], [0.5, 3], [300.0, 2], [1 + 2j, 0]):
+        torch.save({"n": (saved := torch.tensor(values).to(found))}, path := tmp_path / "m.pt")
+        theirs, mine = made(), made()
+        try:
+            theirs.load_state_dict(torch.load(path), assign=assign)
+        except RuntimeError as error:
+            assert "require gradients" in str(error)
+            continue
+        said = paramtool.torch.load_model(mine, path, assign=assign)
+        assert mine.n.dtype == theirs.n.dtype and torch.equal(mine.n, theirs.n)
+        assert mine.n.requires_grad == theirs.n.requires_grad
+        if saved.is_floating_point() <= theirs.n.is_floating_point():
+            assert bool(said.warnings) != torch.equal(theirs.n.to(found), saved), "what the cast changed is named"
+        assert paramtool.torch.variants(made(), path)[0].loads
+
+
+def test_an_object_for_a_tensor_is_refused_before_anything_changes(tmp_path: Path) -> None:
+    torch.save({"weight": torch.ones(2, 3), "bias": 0.5}, path := tmp_path / "m.pt")
+    model = nn.Linear(3, 2)
+    before = model.weight.detach().clone()
+    for strict in (True, False):
+        with pytest.raises(RuntimeError, match=r"expected torch\.Tensor"):
+            nn.Linear(3, 2).load_state_dict(torch.load(path), strict=strict)
+        with pytest.raises(ModelError, match="'bias': is an object in the file; the model wants a tensor"):
+            paramtool.torch.load_model(model, path, strict)
+    assert torch.equal(model.weight, before)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_nested_tensor_that_the_file_lacks_stays(layout: torch.layout, tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    rows = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+    model.register_buffer("rows", rows)
+    torch.save({"weight": torch.ones(2, 3), "bias": torch.ones(2)}, path := tmp_path / "m.pt")
+    assert paramtool.torch.load_model(model, path, False).missing == ("rows",)
+    assert model.rows is rows and torch.equal(model.weight, torch.ones(2, 3))
 
 
 def test_an_expanded_parameter_is_assigned(tmp_path: Path) -> None:
@@ -507,16 +563,67 @@ def test_what_a_library_refuses_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_parts_of_tensors_of_torchao(tmp_path: Path) -> None:
-    """The function that joins them is named, and no line is printed that would not load them."""
+@pytest.mark.parametrize("config", ["Int8WeightOnlyConfig", "Float8WeightOnlyConfig", "IntxWeightOnlyConfig"])
+@pytest.mark.parametrize("quantised", [True, False])
+@pytest.mark.parametrize("assign", [True, False])
+def test_tensors_of_torchao_in_safetensors(config: str, quantised: bool, assign: bool, tmp_path: Path) -> None:
+    """What `unflatten_tensor_state_dict` and `load_state_dict` leave, from its own file and from one of `dedup`."""
     quantization = pytest.importorskip("torchao.quantization", reason="tensors of torchao")
     support = pytest.importorskip("torchao.prototype.safetensors.safetensors_support", reason="files of torchao")
-    model = nn.Sequential(nn.Linear(64, 32, bias=False))
-    quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
-    parts, header = support.flatten_tensor_state_dict(model.state_dict())
+
+    def made(seed: int, is_quantised: bool = quantised) -> nn.Module:
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 64, bias=False))
+        if is_quantised:
+            quantization.quantize_(model, getattr(quantization, config)())
+        return model
+
+    values = {n: one.data if type(one) is torch.Tensor else one for n, one in made(0, True).state_dict().items()}
+    parts, header = support.flatten_tensor_state_dict(values)
     safetensors.torch.save_file(parts, path := tmp_path / "m.safetensors", metadata=header)
-    with pytest.raises(ModelError, match="lacks 1 name") as error:
-        paramtool.torch.load_model(nn.Sequential(nn.Linear(64, 32, bias=False)), path, assign=True)
-    assert f"{support.__name__}.unflatten_tensor_state_dict joins them" in error.value.hint
-    written = CliRunner().invoke(cli, ["dedup", str(path), "-o", str(tmp_path / "o.safetensors")])
-    assert written.exit_code == 0 and "load it" not in written.output
+    paramtool.dedup(path, out := tmp_path / "out.safetensors", force=True)
+    theirs, x, error = made(1), torch.randn(3, 64), ""
+    state, left = support.unflatten_tensor_state_dict(safetensors.torch.load_file(path), header)
+    assert not left
+    try:
+        theirs.load_state_dict(state, assign=assign)
+    except RuntimeError as raised:  # torchao copies no blocks whose sizes are a list, as JSON has them
+        error = str(raised)
+    for file in (path, out):
+        mine = made(1)
+        said = paramtool.torch.variants(mine, file)
+        if not (quantised or assign):
+            assert error, "torch copies no codes into a plain parameter"
+            with pytest.raises(ModelError, match=r"'0\.weight': is torchao in the file; the model wants float32"):
+                paramtool.torch.load_model(mine, file)
+        elif error:
+            with pytest.raises(ModelError, match="metadata mismatch"):
+                paramtool.torch.load_model(mine, file, assign=assign)
+        else:
+            assert paramtool.torch.load_model(mine, file, assign=assign).missing == ()
+            assert torch.equal(mine(x), theirs(x)) and type(mine[0].weight) is type(theirs[0].weight)
+            assert said[0].loads or not quantised
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_torchao_cannot_make_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("torchao.prototype.safetensors.safetensors_support", reason="files of torchao")
+    header = {"0.weight": json.dumps({"_type": "Nobody", "_data": {}, "_tensor_data_names": ["qdata"]})}
+    header["tensor_names"] = json.dumps([*header])
+    safetensors.torch.save_file({"0._weight_qdata": torch.ones(2, 3)}, path := tmp_path / "m.safetensors", header)
+    model = nn.Sequential(nn.Linear(3, 2, bias=False))
+    with pytest.raises(
+        ModelError, match=r"'0\.weight' is a tensor that torchao has to make: Failed to find class"
+    ) as error:
+        paramtool.torch.load_model(model, path, assign=True)
+    assert not error.value.hint
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_without_torchao_its_tensors_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchao.prototype.safetensors.safetensors_utils", None)
+    header = {"0.weight": json.dumps({"_type": "Int8Tensor", "_data": {}, "_tensor_data_names": ["qdata"]})}
+    header["tensor_names"] = json.dumps([*header])
+    safetensors.torch.save_file({"0._weight_qdata": torch.ones(2, 3)}, path := tmp_path / "m.safetensors", header)
+    with pytest.raises(ModelError, match="a tensor that torchao has to make: import of torchao"):
+        paramtool.torch.load_model(nn.Sequential(nn.Linear(3, 2, bias=False)), path, assign=True)

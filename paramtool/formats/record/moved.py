@@ -62,35 +62,39 @@ def with_tensors(where: str, metadata: Mapping[str, str], renamed: Mapping[str, 
 
     PlanError where the parts of a tensor would get names that torchao does not find, or only some of them stay.
     """
-    try:
-        tensors = {name: metadata[name] for name in strict_json.strict(metadata[TENSORS])}
-        parts = {name: strict_json.strict(text).get("_tensor_data_names", ()) for name, text in tensors.items()}
-        stored = {name: [_part(name, one) for one in parts[name]] or [name] for name in tensors}
-    except DAMAGE:  # it is another program's key
-        return metadata
+    stored = of_torchao(metadata)
     entries: dict[str, str] = {}
-    for name, text in tensors.items():
-        there = [renamed.get(one, "") for one in stored[name]]
+    for name, parts in stored.items():
+        there = [renamed.get(one, "") for one in parts.values() or [name]]
         if not any(there):
             continue
         new = there[0]
-        if parts[name]:
-            at, _, word = new.removesuffix(f"_{parts[name][0]}").rpartition("._")
+        if parts:
+            at, _, word = new.removesuffix(f"_{next(iter(parts))}").rpartition("._")
             new = f"{at}.{word}"
-            if not (at and word) or there != [_part(new, one) for one in parts[name]]:
+            if not (at and word) or there != [_part(new, one) for one in parts]:
                 found = ", ".join(map(repr, filter(None, there)))
                 raise PlanError(
-                    f"{where}: {name!r} is a tensor of torchao's in {', '.join(map(repr, stored[name]))}; the output "
+                    f"{where}: {name!r} is a tensor of torchao's in {', '.join(map(repr, parts.values()))}; the output "
                     f"would have {found}, where torchao does not find it",
                     hint="take all of its parts, and rename its module: --rename 'old.*=new.*'",
                 )
-        entries[new] = text
-    if entries == tensors:
+        entries[new] = metadata[name]
+    if [*entries] == [*stored]:
         return metadata
-    known = {one for names in stored.values() for one in names}
+    known = {one for name, parts in stored.items() for one in parts.values() or [name]}
     entries |= {new: PLAIN for old, new in renamed.items() if old not in known}
-    rest = omit(metadata, tensors)
+    rest = omit(metadata, stored)
     return {**rest, **entries, TENSORS: json.dumps(list(entries))}
+
+
+def of_torchao(metadata: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """{tensor of torchao: {what it calls a part: the name that stores that}}; without parts a plain tensor."""
+    try:
+        said = {name: strict_json.strict(metadata[name]) for name in strict_json.strict(metadata[TENSORS])}
+        return {name: {p: _part(name, p) for p in one.get("_tensor_data_names", ())} for name, one in said.items()}
+    except DAMAGE:  # it is another program's key
+        return {}
 
 
 def _part(name: str, part: str) -> str:
