@@ -225,6 +225,13 @@ def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
         start += count
 
 
+PIECES = 512
+"""How many pieces are read in one call: the system takes at most 1,024 places, and each piece has a gap after it."""
+MOST_GAP_NBYTES = 32 << 10
+GAP_PIECES = 8
+"""A gap of more bytes than this, or of more than so many pieces, takes longer to copy than another call."""
+
+
 class Placed:
     """Reads of a file whose positions count from a byte of it; a call fills a buffer, as `read_at` does."""
 
@@ -237,17 +244,25 @@ class Placed:
         read_at(self.file, self.base + start, buffer)
 
     def rows(self, start: int, step: int, buffer: memoryview, nbytes: int) -> None:
-        """Fill a buffer with pieces of `nbytes` bytes that begin `step` bytes apart."""
-        file, place = self.file.fileno(), self.base + start
-        for low in range(0, len(buffer), nbytes):
-            piece = buffer[low : low + nbytes]
+        """Fill a buffer with pieces of `nbytes` bytes that begin `step` bytes apart.
+
+        Short gaps between them are read, too, all into the same bytes: a call for each piece takes longer, most of all
+        where several threads read.
+        """
+        file, place, gap = self.file.fileno(), self.base + start, step - nbytes
+        several = PIECES if 0 <= gap <= min(MOST_GAP_NBYTES, GAP_PIECES * nbytes) and hasattr(os, "preadv") else 1
+        between = memoryview(bytearray(gap if several > 1 else 0))
+        for low in range(0, len(buffer), nbytes * several):
+            part = buffer[low : low + nbytes * several]
+            pieces = [part[at : at + nbytes] for at in range(0, len(part), nbytes)]
             try:
-                count = _READ_INTO(file, [piece], place)
+                count = _READ_INTO(file, [to for piece in pieces for to in (piece, between)][:-1], place)
             except OSError:
                 count = 0
-            if count < nbytes:
-                read_at(self.file, place, piece)
-            place += step
+            if count < len(part) + gap * (len(pieces) - 1):
+                for number, piece in enumerate(pieces):
+                    read_at(self.file, place + number * step, piece)
+            place += step * len(pieces)
 
 
 def _unread(file: BinaryIO, start: int, error: OSError) -> ParamtoolError:
