@@ -24,7 +24,6 @@ from paramtool.commands.output.options import WriteOptions, keywords
 from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.sidecars import without_state
 from paramtool.commands.output.write import Work, done, laid_out
-from paramtool.commands.output.writers import SAFETENSORS, TORCH
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.errors import PlanError, UsageError, listed, plural, refuse_string, some
@@ -210,11 +209,11 @@ def _prepared(
         _refuse_named(where.sidecars.files.get(NAME), {part.old.get(new, new): new for new in part.entries})
     if where.is_of_folder and is_other_model(part):
         where = where._replace(sidecars=without_state(where.sidecars))
-    if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
+    if where.writer.name == "safetensors":  # saying which tensors train takes a record, which is not plain
         plan = plan.unmarked()
     tree = part.checkpoint.objects
     lost = tuple(lost_versions(tree))
-    if where.writer is TORCH and isinstance(versions := versions_of(tree), objects.Mapping):
+    if where.writer.name == "torch" and isinstance(versions := versions_of(tree), objects.Mapping):
         names = ((new, part.old[part.tied.get(new, new)]) for new in part.entries)
         moved, others = moved_versions(versions, names)
         others = [
@@ -264,7 +263,7 @@ def _as_configured(
 
     UsageError where the model has names that the part lacks.
     """
-    if where is None or not where.is_folder or where.writer is not SAFETENSORS:
+    if where is None or not where.is_folder or where.writer.name != "safetensors":
         return part, ()
     config = where.sidecars.files.get(NAME)
     if config is None:

@@ -14,11 +14,11 @@ from paramtool.commands.output.options import WriteOptions
 from paramtool.commands.output.sidecar_checks import check_names, check_one_file, check_resumes, link_warnings
 from paramtool.commands.output.sidecars import Sidecars, of_place
 from paramtool.commands.output.write import R, Work, carry_out, gathered
-from paramtool.commands.output.writers import DCP, check_name
+from paramtool.commands.output.writers import check_name
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.engine.write.places import check_apart, check_place
 from paramtool.errors import UsageError
-from paramtool.formats.folder import weight_sets
+from paramtool.formats.folder import weight_names, weight_sets
 from paramtool.formats.folder.weight_names import Weights, WeightsCopy, of_file
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Ordered
@@ -189,7 +189,7 @@ def each(
             beside[place] if one is sets[0] else Sidecars(),
             folder,
             tuple(file.path for file in one.checkpoint.files),
-            DCP.folder if DCP.folder and one.checkpoint.format == DCP.name and max_shard_size is None else one.name,
+            weight_names.DCP if one.checkpoint.format == "dcp" and max_shard_size is None else one.name,
             place,
             len(sets) == 1,
         )

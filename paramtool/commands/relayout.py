@@ -37,7 +37,7 @@ from paramtool.commands.output.losses import (
 from paramtool.commands.output.options import keywords
 from paramtool.commands.output.sidecar_checks import check_config
 from paramtool.commands.output.write import Work, done, laid_out
-from paramtool.commands.output.writers import MXNET, NPZ, writer_for
+from paramtool.commands.output.writers import writer_for
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.relayout_networks import (
     IGNORED,
@@ -401,12 +401,16 @@ def _output_warnings(
     """What a person has to know of the output, of the tensors `beside` its networks, and of the files beside it."""
     yield from flat_pair_warnings(plan, where.writer)
     yield from where.writer.caveats(plan)
-    if where.writer is MXNET and options.target == "mxnet" and beside:
+    if where.writer.name == "MXNet" and options.target == "mxnet" and beside:
         yield (
             "names of layout mxnet are those of a recurrent layer alone, and of a symbol; load_parameters of a whole "
             "net expects those of --to mxnet.unfused"
         )
-    if where.writer is NPZ and _name(options.target) == MXNET_2 and (refused := list(not_for_mxnet(plan.targets))):
+    if (
+        where.writer.name == "npz"
+        and _name(options.target) == MXNET_2
+        and (refused := list(not_for_mxnet(plan.targets)))
+    ):
         yield f"MXNet 2 cannot read {some(refused, IGNORED)}, and so nothing of the file"
 
 
@@ -504,7 +508,7 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
             hint=f"-o NAME.safetensors holds any layout; for this output leave out --to, or give --to {only}",
         )
     target = options.target or only
-    if target and _name(target) == MXNET_2 and writer_for(output) is MXNET:
+    if target and _name(target) == MXNET_2 and writer_for(output).name == "MXNet":
         raise UsageError(
             f"{os.fspath(output)}: MXNet 2 does not load an NDArray list under NumPy's semantics; it loads .npz",
             hint=f"-o {quote(os.path.splitext(os.fspath(output))[0])}.npz, which may be renamed to .params",

@@ -71,6 +71,8 @@ class Format(NamedTuple):
     written: tuple[str, ...] = ()
     """Suffixes of outputs that are written in this format."""
     holds: Holds = Holds()
+    writer: str = ""
+    """The writer of such files as `module:name`, imported when one is written."""
     package: str = ""
     """The package that added it, for errors; empty for paramtool's own formats."""
 
@@ -109,6 +111,7 @@ FORMATS = (
         "paramtool.formats.torch.read",
         (".pt", ".pth", ".bin", ".ckpt"),
         Holds(links=True, views=True, objects=True),
+        "paramtool.commands.output.torch_writers:TORCH",
     ),
     Format(
         "dcp",
@@ -119,6 +122,7 @@ FORMATS = (
               written="yes: a folder of one rank, by `--format dcp`, and where the input is one"),),
         "paramtool.formats.dcp.read",
         holds=Holds(links=True, objects=True, equal=True),
+        writer="paramtool.commands.output.torch_writers:DCP",
     ),
     Format(
         "safetensors",
@@ -129,6 +133,7 @@ FORMATS = (
         "paramtool.formats.safetensors.read",
         (".safetensors",),
         Holds(links=True, views=True, objects=True, equal=True, record=True),
+        "paramtool.commands.output.writers:SAFETENSORS",
     ),
     Format(
         "mxnet",
@@ -138,6 +143,7 @@ FORMATS = (
               written="yes: `.params` (V2)"),),
         "paramtool.formats.mxnet.params",
         (".params",),
+        writer="paramtool.commands.output.array_writers:MXNET",
     ),
     Format(
         "npz",
@@ -149,6 +155,7 @@ FORMATS = (
         ),
         "paramtool.formats.numpy.npz",
         (".npz",),
+        writer="paramtool.commands.output.array_writers:NPZ",
     ),
     Format(
         "keras",
@@ -159,6 +166,7 @@ FORMATS = (
         "paramtool.formats.hdf5.keras",
         (".h5", ".hdf5"),
         Holds(links=True),
+        "paramtool.commands.output.array_writers:HDF5",
     ),
     Format(
         "jld2",
@@ -177,6 +185,7 @@ FORMATS = (
         ),
         "paramtool.formats.onnx.model",
         (".onnx",),
+        writer="paramtool.commands.output.onnx_writer:ONNX",
     ),
     Format(
         "bson",
@@ -214,6 +223,7 @@ FORMATS = (
               written="yes: `.msgpack`"),),
         "paramtool.formats.msgpack.read",
         (".msgpack",),
+        writer="paramtool.commands.output.array_writers:MSGPACK",
     ),
 )  # fmt: skip
 """Paramtool's own formats.  At most one of them recognises a file, so their order does not matter."""

@@ -16,10 +16,10 @@ from torch import nn
 
 import paramtool
 from paramtool.commands import relayout as relayout_command
-from paramtool.commands.output.writers import WRITERS
 from paramtool.errors import UsageError
 from paramtool.formats.table import NOT_WRITTEN, SUFFIXES
 from tests.hostile.command import quick, refused
+from tests.written import WRITERS
 
 COMMANDS = {
     "dedup": ("dedup", "m.pt"),

@@ -20,7 +20,6 @@ import paramtool
 import paramtool.torch
 from paramtool import formats
 from paramtool.commands import dedup as dedup_command
-from paramtool.commands.output import writers
 from paramtool.commands.output.writer import Writer
 from paramtool.engine.read import source
 from paramtool.engine.read.source import Source
@@ -32,6 +31,7 @@ from paramtool.model.view import contiguous
 from tests.examples import shared
 from tests.hostile.command import quick
 from tests.hostile.makers_safetensors import KEY, build, item
+from tests.written import WRITERS
 
 RECORD = (
     '{"version": 2, "aliases": {}, "derived": {"c": {"dtype": "float32", "shape": [%d], "position": 1, '
@@ -251,7 +251,7 @@ EVERY = {
 
 
 @pytest.mark.parametrize("command", EVERY)
-@pytest.mark.parametrize("writer", writers.WRITERS, ids=lambda writer: writer.name)
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
 def test_no_writer_writes_more_than_the_limit(writer: Writer, command: str, tmp_path: Path) -> None:
     """Whatever row of the table writes: what is repeated is counted, or it stays as small as it was."""
     torch.save({name: torch.ones(1, 1).expand(64, 64) for name in REPEATED}, tmp_path / "few.pt")

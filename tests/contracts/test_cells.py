@@ -27,13 +27,13 @@ from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 import paramtool
 from paramtool.cli.dedup import _flag
 from paramtool.commands.output.writer import Writer
-from paramtool.commands.output.writers import WRITERS
 from paramtool.errors import ParamtoolError, PlanError
 from paramtool.formats.table import FORMATS
 from tests.contracts import makers_msgpack
 from tests.contracts.makers import CASES
 from tests.oracles import objects
 from tests.versions import needs
+from tests.written import WRITERS
 
 pytestmark = [needs("torch", "2.3", "dcp_to_torch_save"), pytest.mark.filterwarnings("ignore")]
 

@@ -11,12 +11,13 @@ from random import Random
 import pytest
 
 from paramtool.cli.main import COMMANDS
-from paramtool.commands.output.writers import DCP, WRITERS, is_named_for
+from paramtool.commands.output.writers import named_form
 from paramtool.formats import table
 from tests.faults import commands as faults
 from tests.fuzz import cases, judges, mutators
 from tests.fuzz.mutators import raw
 from tests.fuzz.seeds import Seed, every
+from tests.written import WRITERS
 
 READERS = (*(row.name for row in table.FORMATS), "sharded", "deepspeed", "ranks")
 """The rows of the formats, and what is read from several of their files: `SHARDED`, `DEEPSPEED`, `RANK_FILES`."""
@@ -63,8 +64,8 @@ def test_some_hundred_cases_have_every_row(seeds: list[Seed], start: str) -> Non
         outputs |= {"dcp" if "dcp" in words else words[words.index("-o") + 1] for words in planned if "-o" in words}
     assert formats == set(cases.WEIGHTS)
     assert commands == set(COMMANDS) == set(judges.CODES)
-    written = {writer.name for writer in WRITERS for output in outputs if is_named_for(output, writer)}
-    assert written | ({DCP.name} if "dcp" in outputs else set()) == {writer.name for writer in WRITERS}
+    written = {writer.name for writer in WRITERS for output in outputs if named_form(output) is writer.form}
+    assert written | ({"dcp"} if "dcp" in outputs else set()) == {writer.name for writer in WRITERS}
     turns = SOME_HUNDRED // sum(cases.WEIGHTS.values())
     for name, weight in cases.WEIGHTS.items():
         there = {(seed.format, seed.name) for seed in seeds if seed.format == name}
@@ -79,7 +80,11 @@ def test_commands_meet_faults() -> None:
     written = [one for one in faults.WRITING if "--into" not in one.words]
     assert {suffix for one in written if (suffix := Path(one.output).suffix) in table.WRITTEN} == set(table.WRITTEN)
     for writer in WRITERS:
-        ours = [one for one in written if is_named_for(one.output, writer) or (writer is DCP and "dcp" in one.words)]
+        ours = [
+            one
+            for one in written
+            if named_form(one.output) is writer.form or (writer.name == "dcp" and "dcp" in one.words)
+        ]
         assert ours, f"{writer.name} is written in no command of tests/faults/commands.py"
 
 

@@ -13,7 +13,6 @@ import torch
 
 import paramtool
 from paramtool.commands.output.writer import Writer
-from paramtool.commands.output.writers import WRITERS
 from paramtool.errors import OutputError, PlanError, UsageError
 from paramtool.formats.hdf5 import write as hdf5_write
 from paramtool.formats.msgpack import codes
@@ -26,6 +25,7 @@ from paramtool.model.view import contiguous
 from tests.contracts import makers_msgpack
 from tests.hostile.command import quick
 from tests.laws.sharing import partition, same_values
+from tests.written import WRITERS
 
 NAMES = [suffix for writer in WRITERS if not writer.is_graph for suffix in writer.suffixes]
 """Names of files that hold any tensor; tests/formats/test_onnx_write.py has what an ONNX model promises."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from random import Random
 
 from paramtool import layouts
-from paramtool.commands.output.writers import WRITERS
 from tests.fuzz import mutators
 from tests.fuzz.seeds import Seed
+from tests.written import WRITERS
 
 Command = tuple[str, ...]
 

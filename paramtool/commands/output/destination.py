@@ -14,12 +14,13 @@ from paramtool.commands.output.options import WriteOptions
 from paramtool.commands.output.sidecar_checks import check_one_file, check_resumes
 from paramtool.commands.output.sidecars import Sidecars, of_file, sidecars_of, without_training
 from paramtool.commands.output.writer import Writer
-from paramtool.commands.output.writers import DCP, check_name, is_named_for, writer_for
+from paramtool.commands.output.writers import check_name, named_form, writer_for
 from paramtool.commands.progress import Path
 from paramtool.engine.write.places import NOTHING, check_apart, check_place
 from paramtool.errors import UsageError
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
+from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.training_files import optimizer_of
 from paramtool.formats.folder.weight_names import Weights, WeightsName, index_parts
 from paramtool.formats.output import OutputFile
@@ -137,17 +138,17 @@ def place(
     asked = max_shard_size is not None
     folder = asked or given or whole.format.startswith("sharded") or format is not None
     target = os.fspath(output) if output is not None else default_output(path, folder, word)
-    if output is not None and is_named_for(target, writer_for(target)):
+    if output is not None and named_form(target) is not None:
         if asked or format is not None:
             what = "shards need" if asked else f"--format {format} needs"
             raise UsageError(f"{target}: {what} a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
         folder = False
     check_name(target, folder)
     refuse_shards(form, asked)
-    kept = DCP.name if keeps_format and given and whole.format == DCP.name and not asked and form is None else None
+    kept = "dcp" if keeps_format and given and whole.format == "dcp" and not asked and form is None else None
     own = _folder_names(target, format or kept, asked, form) if folder else None
     above = os.path.dirname(opened.path)
-    if own is not None and given and whole.format == DCP.name and (inside := os.path.relpath(above, path)) != os.curdir:
+    if own is not None and given and whole.format == "dcp" and (inside := os.path.relpath(above, path)) != os.curdir:
         own = replace(own, stem=f"{inside}/")  # the folder of a model in that of a training
     if folder and not asked and whole.format.startswith("sharded") and (form is None or form.name.has_shards):
         max_shard_size = SHARD_NBYTES
@@ -196,12 +197,12 @@ def state_name(state: str) -> WeightsName:
     ('optimizer_1.bin', 'optimizer_0/.metadata')
     """
     stem, suffix = os.path.splitext(state)
-    if not suffix and DCP.folder is not None:
-        return replace(DCP.folder, stem=f"{state}/")
+    if not suffix:
+        return replace(weight_names.DCP, stem=f"{state}/")
     return WeightsName(stem, suffix=suffix)
 
 
-FOLDER_FORMATS = ("safetensors", DCP.name)
+FOLDER_FORMATS = ("safetensors", "dcp")
 """The formats that a folder can be written in."""
 
 
@@ -209,7 +210,7 @@ def _folder_names(target: str, format: str | None, asked: bool, form: DialectFol
     """The names of a folder's files where it is not in safetensors; UsageError where that contradicts the rest."""
     if format not in (None, *FOLDER_FORMATS):
         raise UsageError(f"{target}: --format is {format!r:.60}; expected {' or '.join(FOLDER_FORMATS)}")
-    if format == DCP.name and (asked or form is not None):
+    if format == "dcp" and (asked or form is not None):
         what = "--max-shard-size cuts" if asked else "this dialect has its weights in"
         raise UsageError(f"{target}: {what} safetensors files, and --format {format} has none", hint="choose one")
-    return DCP.folder if format == DCP.name else None
+    return weight_names.DCP if format == "dcp" else None

@@ -17,7 +17,7 @@ from paramtool.commands.output.report import Report
 from paramtool.commands.output.sidecar_checks import check_names
 from paramtool.commands.output.sidecars import bring
 from paramtool.commands.output.writer import Writer
-from paramtool.commands.output.writers import is_named_for
+from paramtool.commands.output.writers import named_form
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import count, prove
@@ -131,7 +131,7 @@ class Work:
         found = [
             difference
             for output in self.outputs
-            if not output.name or is_named_for(output.name, self.writer)
+            if not output.name or named_form(output.name) is self.writer.form
             for difference in self.writer.differences(place(output.name), output, source, advance)
         ]
         found = found or list(self._differences_by_name(place(self.outputs[-1].name), source, advance))

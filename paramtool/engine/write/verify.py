@@ -67,7 +67,7 @@ def _by_library(path: str, wanted: Mapping[str, Target], codes: Mapping[str, str
                 yield f"{name!r}: is {found[0]} {list(found[1])}; expected {target.dtype.name} {list(target.shape)}"
 
 
-def by_zipfile(path: str) -> Iterator[str]:
+def by_zipfile(path: str, *others: object) -> Iterator[str]:
     """What Python's zipfile finds wrong with an archive: its structure, names, and the CRCs of small members.
 
     Those of large ones are compared while their bytes are, by name.

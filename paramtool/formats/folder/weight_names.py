@@ -113,6 +113,8 @@ class WeightsName:
         return bool(self.variant), STEMS.index(base) if base in STEMS else len(STEMS), self.stem
 
 
+DCP = WeightsName(stem="", suffix=".metadata", beside=("__0_0.distcp",))
+"""A folder of torch.distributed.checkpoint of one rank: what is opened, and the file with its tensors."""
 Pair = tuple[str, str]
 """The names of two tensors, in a set and in its copy, whose bytes must be the same if it is a copy."""
 

@@ -20,11 +20,11 @@ Sources: torch/serialization.py (`_save`), torch/_utils.py (`_rebuild_tensor_v2`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from paramtool.errors import PlanError, listed, some
+from paramtool.errors import PlanError, listed
 from paramtool.formats.output import OutputFile, Segment, refuse_tensors
 from paramtool.formats.pickle.numpy_values import DTYPE, TEXT_OF, state_of
 from paramtool.formats.pickle.values import RENAMED_TYPES
@@ -37,7 +37,6 @@ from paramtool.formats.torch.write_objects import ATTRIBUTED, DEFAULTDICT, DEQUE
 from paramtool.formats.zip.write import ALIGNMENT, archive
 from paramtool.grouping import grouped
 from paramtool.model import objects
-from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import Key, Leaf, Node, Opaque, Sequence, TensorRef
 from paramtool.model.plan import Copy, Plan, Target
@@ -84,19 +83,6 @@ def arrays(tree: Node) -> dict[str, Literal["C", "F"]]:
             if isinstance(data := parts["data"], TensorRef):
                 found[data.name] = "F" if parts.get("order") == Leaf("F") else "C"
     return found
-
-
-def memory_formats(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
-    """Dense tensors whose axes lie in another order in the source's memory, for people; only a torch file keeps it."""
-    stored = {target.name for target in plan.targets} - arrays(plan.objects).keys()
-    held = ((name, entry.value) for name, entry in checkpoint.entries.items() if name in stored)
-    names = [
-        name
-        for name, view in held
-        if isinstance(view, View) and view.numel and not view.is_contiguous and view.dense_axes is not None
-    ]
-    if names:
-        yield f"the memory format of {some(names, 3)} (such as channels_last): stored row by row"
 
 
 def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
