@@ -7,6 +7,7 @@ from collections.abc import Mapping as Dict
 from contextlib import suppress
 
 from paramtool import errors
+from paramtool.commands._value_facts import json_leaves
 from paramtool.formats.dcp.flatten import flattened
 from paramtool.formats.object_tree import complete, is_flat
 from paramtool.formats.record import optimizer as optimizer_record
@@ -86,7 +87,7 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
         if one is None and not holds(found.format).objects:
             absent.append(key)
         else:
-            comparison.differences.append(f"metadata {key!r}: {_shown(one, 'is')}; the source has {_shown(other)}")
+            comparison.differences += _of_metadata(key, one, other)
     if absent:
         comparison.notes.append(
             f"the source's metadata ({some(absent)}) are not in the output, whose format has no room for them"
@@ -97,6 +98,15 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
 def _shares_objects(tree: Node) -> bool:
     """Whether a tree says of objects at several places that they are one."""
     return any(count > 1 for count in marks(tree).values())
+
+
+def _of_metadata(key: str, one: str | None, other: str | None) -> Iterator[str]:
+    """What differs in an entry of the metadata: of JSON, each setting."""
+    mine, theirs = ({"": text} if None in (one, other) else dict(json_leaves(text or "")) for text in (one, other))
+    for at in {**theirs, **mine}:
+        if mine.get(at) != theirs.get(at):
+            where = f"metadata {key!r}{at and f' {at}'}"
+            yield f"{where}: {_shown(mine.get(at), 'is')}; the source has {_shown(theirs.get(at))}"
 
 
 def _shown(value: str | None, verb: str = "") -> str:

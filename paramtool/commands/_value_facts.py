@@ -100,7 +100,7 @@ def of_header(checkpoint: Checkpoint) -> dict[str, dict[str, Fact]]:
     found = {key: said for key, text in checkpoint.metadata.items() if (said := _entry(key, text, names))}
     keys = [key for key in checkpoint.metadata if key in quantised.IN_CONFIG and key not in found]
     if keys and quantised.codes(checkpoint.entries):  # such as nunchaku's, of all layers
-        found |= {key: _settings(dict(_json_leaves(checkpoint.metadata[key]))) for key in keys}
+        found |= {key: _settings(dict(json_leaves(checkpoint.metadata[key]))) for key in keys}
     return found
 
 
@@ -225,7 +225,8 @@ def _entry(key: str, text: str, names: set[str]) -> dict[str, Fact]:
     return {}
 
 
-def _json_leaves(text: str) -> Iterator[tuple[str, str]]:
+def json_leaves(text: str) -> Iterator[tuple[str, str]]:
+    """(place, text) of what is in an object of JSON; a text that is none as it is."""
     try:
         yield from _leaves(json.loads(text), "")
     except (ValueError, RecursionError):
@@ -233,10 +234,12 @@ def _json_leaves(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _leaves(value: Any, at: str) -> Iterator[tuple[str, str]]:
-    """(place, text) of what is in an object of JSON."""
+    """(place, text) of what is in an object of JSON, and in objects in its lists."""
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        value = dict(enumerate(value))
     if isinstance(value, dict) and value:
         for key, one in value.items():
-            yield from _leaves(one, f"{at}.{key}" if at else key)
+            yield from _leaves(one, f"{at}.{key}" if at else str(key))
     else:
         yield at, json.dumps(value, sort_keys=True)
 

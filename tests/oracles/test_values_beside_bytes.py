@@ -521,6 +521,25 @@ def test_the_epsilon_of_a_norm_of_keras(kind: str, suffix: str, tmp_path: Path) 
         if k == 0:
             paramtool.lock([path], lock)
         assert is_locked(path, lock) is is_locked(path, lock, content_only=True) is (k < 2)
+    found = diff(tmp_path / f"1{suffix}", path)
+    assert not found.judge() and "epsilon is [0.001] in A and [1e-05] in B" in found.doubts[0]
+    (said,) = (text for text in found.metadata if "epsilon" in text)
+    assert said.startswith("metadata '") and said.endswith(".config.epsilon: is '1e-05'; A has '0.001'")
+    assert [text for text in paramtool.verify(path, tmp_path / f"1{suffix}").differences if "epsilon" in text]
+
+
+def test_an_entry_of_json_names_its_settings(tmp_path: Path) -> None:
+    """Also of a layer of somebody's own, and behind hundreds of characters that are the same."""
+    both = [{"a": ["x" * 200, {"b": 1, "eps": eps}], "c": [1, 2], "d": {}} for eps in (1e-3, 1e-5)]
+    for name, said in (("a", both[0]), ("b", both[1]), ("text", "one"), ("none", None)):
+        header = {"about": said if isinstance(said, str) else json.dumps(said)} if said else None
+        save_file({"w": torch.ones(3)}, tmp_path / f"{name}.safetensors", header)
+    for a, b, text in (
+        ("a", "b", "metadata 'about' a.1.eps: is '1e-05'; A has '0.001'"),
+        ("text", "none", "metadata 'about': is not there; A has 'one'"),
+        ("none", "text", "metadata 'about': is 'one'; A has none"),
+    ):
+        assert diff(*(tmp_path / f"{one}.safetensors" for one in (a, b))).metadata == (text,)
 
 
 def test_digests_without_a_config_are_what_they_were(tmp_path: Path) -> None:
