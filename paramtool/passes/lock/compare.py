@@ -20,6 +20,7 @@ from paramtool.lockfile.lock import (
     NO_DATA,
     UNREAD,
     UNTIED,
+    VERSION,
     VERSIONS,
     LockedModel,
     LockedTensor,
@@ -37,6 +38,8 @@ MAX_TRIED = 1000
 SAID = {CONFIG: "config.json tied", UNTIED: "config.json untied", "": "no config.json said anything of"}
 SAYS = {CONFIG: "config.json ties", UNTIED: "config.json unties", "": "no config.json says anything of"}
 """What a config said or says of names, by the kind of its tie."""
+_OF_CONFIG = {EPSILONS: WARNING}
+"""Objects that files lose with the config beside them."""
 
 
 def findings(locked: LockedModel, now: LockedModel, lock: str, *, content_only: bool = False) -> Iterator[Finding]:
@@ -106,9 +109,11 @@ class _Judge:
         return [name for name in self.locked.unreadable if name in self.now.unreadable]
 
     def _are_same_files(self) -> bool:
-        """Whether all files are known by their sha256, and the same; a model of one file may have another name."""
-        was, found = ([file.sha256 for file in model.files] for model in self._both())
-        return bool(was) and all(was) and was == found
+        """Whether all files are known by their sha256, and the same."""
+        return self._is_hashed() and not self._other_files()
+
+    def _is_hashed(self) -> bool:
+        return all(file.sha256 for file in (*self.locked.files, *self.now.files))
 
     def _renames(self) -> Iterator[tuple[str, str]]:
         """(old name, new name) of tensors of one type, shape and digest; of several equal ones in order."""
@@ -257,10 +262,14 @@ class _Judge:
         yield from self._said("changed", EPSILONS, "the config adds another epsilon to the variances of norms")
 
     def _said(self, rule: str, key: str, message: str) -> Iterator[Finding]:
-        """A finding where both have an object that not every file of the same weights has, and it differs."""
+        """A finding where an object differs that not every file of the same weights has; one file has it always."""
         was, found = (model.objects.get(key) for model in self._both())
-        if was and found and was.digest != found.digest:
-            yield self.find(rule, was.line, message)
+        if was and found:
+            if was.digest != found.digest:
+                yield self.find(rule, was.line, message)
+        elif (was or found) and self.locked.version == VERSION and not self._other_files():
+            lacks = "the lock lacks, of the same files: a line was lost" if found else "is not there any more"
+            yield self.find(rule, was.line if was else 0, f"object {key!r} {lacks}", severity=_OF_CONFIG.get(key, ""))
 
     def objects(self) -> Iterator[Finding]:
         """Keys that are not tensors and have another value; one finding where none is there at all."""
@@ -290,22 +299,22 @@ class _Judge:
             yield self.find("dialect-changed", line, f"the names were those of {was}, and are those of {found}")
 
     def files(self) -> Iterator[Finding]:
-        """Files of other bytes, or of other sizes where no hash is known; the tensors may be the same all the same.
-
-        The file of a model of one file may have another name.
-        """
-        is_hashed = all(file.sha256 for file in (*self.locked.files, *self.now.files))
-        name = self.locked.files[0].name if len(self.locked.files) == len(self.now.files) == 1 else ""
-        was, found = (
-            {(name or file.name, file.nbytes, file.sha256 if is_hashed else "") for file in model.files}
-            for model in self._both()
-        )
-        if names := sorted({name for name, _, _ in was ^ found}):
+        """Files of other bytes, or of other sizes where no hash is known; the tensors may be the same all the same."""
+        if names := self._other_files():
             is_same = self.locked.content == self.now.content and not self.locked.is_headers_only
             same = f"; every tensor {'that can be read ' if self._unread() else ''}is the same" if is_same else ""
             line = next((file.line for file in self.locked.files if file.name in names), 0)
-            what = "bytes" if is_hashed else "sizes"
+            what = "bytes" if self._is_hashed() else "sizes"
             yield self.find("file-changed", line, f"{some(names, MANY)}: not the {what} of the lock{same}")
+
+    def _other_files(self) -> list[str]:
+        """Names of files that differ; the file of a model of one file may have another name."""
+        name = self.locked.files[0].name if len(self.locked.files) == len(self.now.files) == 1 else ""
+        was, found = (
+            {(name or file.name, file.nbytes, file.sha256 if self._is_hashed() else "") for file in model.files}
+            for model in self._both()
+        )
+        return sorted({name for name, _, _ in was ^ found})
 
 
 def _difference(was: LockedTensor, found: LockedTensor) -> str:
