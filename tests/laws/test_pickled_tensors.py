@@ -53,7 +53,7 @@ Outcome = tuple[object, ...]
 
 def outcome(data: bytes) -> Outcome:
     """All that a run leaves behind: its value, memo, counts and storages; or where it broke, and why."""
-    storages = Storages(SourceFile("x", len(data), 0))
+    storages = Storages(SourceFile("x", len(data), 0), "data/")
     machine = Machine(data, 0, "x", CONSTRUCTORS, persistent=storages.persistent, limits=PickleLimits(), known=KNOWN)
     try:
         found = machine.run()
@@ -147,7 +147,7 @@ def test_damage_is_told_alike(data: st.DataObject) -> None:
 def test_an_end_before_the_tensor_ends() -> None:
     """A limit of bytes holds inside a tensor, too."""
     for stop in TENSORS[::7]:
-        storages = Storages(SourceFile("x", len(PICKLE), 0))
+        storages = Storages(SourceFile("x", len(PICKLE), 0), "data/")
         with pytest.raises(ParamtoolError, match=f"at most {stop:,} bytes"):
             pickle_read.load(
                 PICKLE,

@@ -12,11 +12,13 @@ The module is spelled `numpy.core` by NumPy 1 and `numpy._core` by NumPy 2; each
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from math import prod
+from types import NoneType
 
 from paramtool.errors import plural
-from paramtool.formats.pickle.values import MAX_VALUE_NBYTES, Global, Instance, PickledSpan
+from paramtool.formats.pickle.values import MAX_VALUE_NBYTES, Global, Instance, PickledSpan, preview
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import Array
 from paramtool.model.view import Shape, View, contiguous_strides
@@ -43,21 +45,47 @@ class NumpyDtype:
     __slots__ = ("args", "holds_objects", "state")
 
     def __init__(self, *args: object) -> None:
+        code = args[0] if args else None
         self.args = args
+        is_known = CODE.fullmatch(self._code) if isinstance(code, str) else isinstance(code, Global)
+        if not is_known or not isinstance((*args, {}, {}, {})[3], dict):
+            raise ValueError(f"{preview(args)} is no type of NumPy")
         self.state: tuple[object, ...] | None = None
         self.holds_objects = self._of_objects
         """Whether elements are or contain Python objects; also True if that is unknown."""
 
     def build(self, state: object) -> None:
-        """State is (version, byte order, subdtype, names, fields, size, alignment, flags [, metadata])."""
-        if not isinstance(state, tuple) or len(state) < 2:
-            raise ValueError("the state of a numpy.dtype must be a tuple")
+        """State is (version, byte order, subdtype, names, fields, size, alignment, flags [, metadata]).
+
+        Before NumPy 1.4 without flags, at first without names: `arraydescr_setstate` of descriptor.c.
+        """
+        if not isinstance(state, tuple) or not 6 <= len(state) <= 9:
+            raise ValueError("the state of a numpy.dtype must be a tuple of 6 to 9 values")
+        version, order, array, *fields = state[: len(state) - 2 if len(state) < 8 else 5]
+        numbers = state[3 + len(fields) : 8]
+        if not all(type(one) is int and abs(one) < 1 << 63 for one in numbers) or version not in VERSIONS:
+            raise ValueError(f"a version up to {max(VERSIONS)}, a size, an alignment and flags must be whole numbers")
+        is_order = isinstance(order, str) and len(order) == 1
+        if (
+            not is_order
+            or array == ()
+            or not isinstance(array, (tuple, NoneType))
+            or 0 < fields.count(None) < len(fields)
+        ):
+            raise ValueError("an order is a character, an array in an element a tuple, and fields have names")
+        if self.of_numbers and any(part not in (None, 0) for part in (array, *fields, *numbers[2:])):
+            raise ValueError("a type of numbers has neither parts nor flags")
         self.state = state
         self.holds_objects = self._of_objects or _holds_objects(state)
 
     @property
     def _of_objects(self) -> bool:
         return self._code[:1] in ("O", "") and self.extension is None
+
+    @property
+    def of_numbers(self) -> bool:
+        """Whether it is one of NumPy's own types of numbers."""
+        return NUMBER.fullmatch(self._code) is not None
 
     @property
     def extension(self) -> DType | None:
@@ -109,6 +137,11 @@ class NumpyDtype:
         return len(state) in (6, 7) and state[0] in (1, 2) and set(state[2:]) == {None, -1}
 
 
+NUMBER = re.compile("b1|[iu][1248]|f(2|4|8|12|16)|c(8|16|24|32)")
+"""Types of numbers, with the long doubles of all systems."""
+CODE = re.compile(f"[<>=|]?({NUMBER.pattern}|[OSaUVMm][0-9]*)")
+VERSIONS = range(5)
+"""Of the state of a dtype."""
 MAX_CODE = 64
 """Characters of a dtype's code, such as `U12`; NumPy's own have at most 21."""
 MAX_PARTS = 10_000
@@ -163,8 +196,10 @@ class NumpyArray:
 
     def __init__(self, spelling: str, args: tuple[object, ...]) -> None:
         self.spelling = spelling
-        cls = args[0] if args else None
-        self.cls = cls.path if isinstance(cls, Global) else "?"
+        cls, *empty = (one.value() if isinstance(one, PickledSpan) else one for one in args)
+        if not isinstance(cls, Global) or empty not in ([], [(0,), b"b"], [(0,), "b"]):
+            raise ValueError("an array of NumPy is made of its class, (0,) and b'b'")
+        self.cls = cls.path
         self.shape: Shape = ()
         self.dtype = NumpyDtype("V")
         self.fortran = False
@@ -205,7 +240,9 @@ class NumpyArray:
         """
         if not isinstance(state, tuple) or len(state) not in (4, 5):
             raise ValueError("the state of an array must be (version, shape, dtype, is Fortran, bytes)")
-        shape, dtype, fortran, data = state[-4:]
+        *version, shape, dtype, fortran, data = state
+        if not all(isinstance(one, int) and one in (0, 1) for one in (*version, fortran)):
+            raise ValueError("the state of an array is of version 0 or 1, and says whether it is Fortran")
         if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
             raise ValueError("the shape of an array must be a tuple of whole numbers")
         if len(shape) > MAX_AXES:
@@ -221,7 +258,12 @@ class NumpyArray:
         if isinstance(data, PickledSpan) and data.is_bytes:
             self.span = data
         elif isinstance(data, (bytes, str)):
-            self.data = bytes_of(data, prod(shape) * dtype.element_nbytes)
+            expected = prod(shape) * dtype.element_nbytes
+            self.data = bytes_of(data, expected)
+            if dtype.of_numbers and len(self.data or b"") != expected:
+                raise ValueError(f"an array of shape {list(shape)} of {dtype.text} with {len(data)} bytes")
+        elif not isinstance(data, PickledSpan):
+            raise ValueError(f"elements of type {type(data).__name__}; expected bytes")
 
     @property
     def is_plain(self) -> bool:
@@ -244,12 +286,6 @@ class NumpyArray:
     def array(self) -> Array:
         """As a node of the tree."""
         return Array(self.dtype.text, self.shape, self.order, self.data or b"")
-
-    def view(self, storage: int, dtype: DType) -> View:
-        """The array as a view of a storage with its bytes; ValueError if they are too few or too many."""
-        if self.data is None or prod(self.shape) * dtype.block_bytes != len(self.data):
-            raise ValueError(f"an array of shape {list(self.shape)} with {len(self.data or b'')} bytes")
-        return self.placed(storage, dtype)
 
     def settle(self) -> None:
         """Read bytes that were left in the file, unless they are too many; ValueError if they are damaged."""
@@ -313,6 +349,8 @@ class NumpyScalar:
             data = data.value()
         fits = isinstance(data, (bytes, str)) and not dtype.holds_objects and not dtype.extension
         self.data = bytes_of(data, dtype.element_nbytes) if fits else None  # type: ignore[arg-type]  # text by `fits`
+        if dtype.of_numbers and len(self.data or b"") < dtype.element_nbytes:
+            raise ValueError(f"a scalar of {dtype.text} of other bytes")
 
 
 def constructors(kind: type[NumpyArray]) -> dict[str, Callable[..., object]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from paramtool.errors import Defects, FormatError
+from paramtool.errors import Defects
 from paramtool.formats import object_tree
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, load
 from paramtool.formats.pickle.values import PickleLimits, Result, Use
@@ -43,16 +43,18 @@ class Storages:
     """What they ask for, headers and lists included."""
 
     def persistent(self, pid: object) -> object:
-        """`('storage', type, key, location, numel [, view])`, or `('module', class, file, source)`."""
+        """`('storage', type, key, location, numel)`, stacked with a view; or `('module', class, file, source)`."""
         if isinstance(pid, tuple) and len(pid) == 4 and pid[0] == "module":
             return pid[1]
-        if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
+        if not isinstance(pid, tuple) or len(pid) != (5 if self.folder else 6) or pid[0] != "storage":
             raise ValueError("a persistent id that does not name a storage")
         _, type_, key, location, numel, *view = pid
+        if not isinstance(location, str):
+            raise ValueError(f"storage {key!r:.40} on a device of type {type(location).__name__}")
         dtype = storage_dtype(type_)
         if not isinstance(key, (str, int)) or type(numel) is not int or not 0 <= numel < 1 << 60:
             raise ValueError(f"storage {key!r:.40} of length {numel!r:.40}")
-        return self.ref(f"{self.folder}{key}", dtype, numel, str(location), view=view[0] if view else None)
+        return self.ref(f"{self.folder}{key}", dtype, numel, location, view=view[0] if view else None)
 
     def ref(self, key: str, dtype: DType | None, numel: int, location: str, *, view: object = None) -> StorageRef:
         """A storage, or a view on one: `(view key, offset, size)` in elements."""
@@ -69,14 +71,11 @@ class Storages:
             raise ValueError(f"a view of storage {key!r} without a position")
         return StorageRef(known.id, dtype, view[1] * dtype.block_bytes, view[2] * dtype.block_bytes)
 
-    def inlined(self, name: str, value: InlineView) -> View:
+    def inlined(self, value: InlineView) -> View:
         """A view of a storage for bytes that are in the pickle; one storage for each array."""
         number, data = len(self.whole) + len(self.inline), value.array.data or b""
         number, _ = self.inline.setdefault(id(value.array), (number, data))
-        try:
-            return value.array.view(number, value.dtype)
-        except ValueError as error:
-            raise FormatError(f"{self.source.path}: {name!r:.200}: {error}; the pickle is damaged") from None
+        return value.array.placed(number, value.dtype)
 
     def run(self, data: Buffer, start: int, where: str = "", stored_nbytes: int | None = None) -> Result:
         """Run one pickle of this file, which has `stored_nbytes` there; None if it is stored uncompressed."""
@@ -107,11 +106,11 @@ def checkpoint_of(
     roles = object_tree.roles(tree)
     entries: dict[str, Entry] = {}
     for name, tensor in named:
-        found = storages.inlined(name, tensor.value) if isinstance(tensor.value, InlineView) else tensor.value
+        found = storages.inlined(tensor.value) if isinstance(tensor.value, InlineView) else tensor.value
         if isinstance(found, Compound) and name in states:
             state, inside = states[name]
             held = {label: one.value for label, one in inside.items()}
-            views = {k: storages.inlined(name, v) if isinstance(v, InlineView) else v for k, v in held.items()}
+            views = {k: storages.inlined(v) if isinstance(v, InlineView) else v for k, v in held.items()}
             more = {k: v for k, v in views.items() if isinstance(v, View) and v not in found.parts.values()}
             found = replace(found, parts={**found.parts, **more}, state=state)
         entries[name] = Entry(found, roles.get(name, "model"), tensor.requires_grad, kind=tensor.kind)

@@ -9,9 +9,10 @@ Arguments as in torch/_utils.py, torch/_tensor.py and torch/serialization.py (2.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import product
+from itertools import accumulate, product
 from math import prod
-from typing import Any, NamedTuple
+from operator import mul
+from typing import Any, NamedTuple, TypeGuard
 
 from paramtool.formats.pickle import numpy_values
 from paramtool.formats.pickle.numpy_values import NumpyArray
@@ -27,7 +28,7 @@ STORAGE_DTYPES = {
     "ComplexFloatStorage": "complex64", "QUInt8Storage": "quint8", "QInt8Storage": "qint8",
     "QInt32Storage": "qint32", "QUInt4x2Storage": "quint4x2", "QUInt2x4Storage": "quint2x4",
 }  # fmt: skip
-TYPE_MODULES = ("torch", "torch.cuda", "torch.storage", "torch.sparse")
+TYPE_MODULES = ("torch", "torch.cuda")
 UNTYPED = {"torch.storage.UntypedStorage", "torch.UntypedStorage"}
 
 
@@ -59,12 +60,18 @@ class PickledTensor:
         self.kind = kind
         """As of `Entry`."""
         self.state: object = None
-        """Python attributes that were set on it; they may hold tensors of their own."""
+        """Python attributes that it was saved with; they may hold tensors of their own."""
         self.wrapped: object = None
         """What a subclass was saved with, its tensors included."""
 
     def build(self, state: object) -> None:
-        """Keep attributes that are set; an empty state says nothing."""
+        """What torch 0.1 to 0.3 set on parameters: whether they require gradients, `volatile` and hooks."""
+        if not isinstance(state, tuple) or len(state) != 3:
+            raise ValueError("a state of a tensor; expected a tuple of 3")
+        self.keep(state)
+
+    def keep(self, state: object) -> None:
+        """Keep attributes; an empty state says nothing."""
         if state not in ({}, (), None, (None, {})):
             self.state = state
 
@@ -130,6 +137,8 @@ def _view(storage: object, offset: object, size: object, stride: object, *, dtyp
     if dtype is None:
         raise ValueError("an untyped storage without a dtype")
     view = View(storage.id, dtype, offset, _sizes(size), _sizes(stride))
+    if any(count > MAX_SIZE for count in accumulate(view.shape, mul)):
+        raise ValueError("more elements than fit 64 bits")
     if storage.byte_start:
         view = view.on(storage.id, storage.byte_start + view.byte_start)
     return _unpacked(view) if dtype.name == "float4_e2m1fn_x2" else view
@@ -158,42 +167,59 @@ def _tensor_v2(
     storage: object, offset: object, size: object, stride: object, requires_grad: object, hooks: object,
     metadata: object = None,
 ) -> PickledTensor:  # fmt: skip
-    return PickledTensor(_pending(_view(storage, offset, size, stride), metadata), _flag(requires_grad))
+    value = _view(storage, offset, size, stride)
+    return PickledTensor(_pending(value, metadata), _flag(requires_grad, value))
 
 
 def _tensor_v3(
     storage: object, offset: object, size: object, stride: object, requires_grad: object, hooks: object,
     dtype: object, metadata: object = None,
 ) -> PickledTensor:  # fmt: skip
-    return PickledTensor(
-        _pending(_view(storage, offset, size, stride, dtype=dtype_of(dtype)), metadata), _flag(requires_grad)
-    )
+    value = _view(storage, offset, size, stride, dtype=dtype_of(dtype))
+    return PickledTensor(_pending(value, metadata), _flag(requires_grad, value))
 
 
-def _flag(value: object) -> bool | None:
-    """Whether a tensor requires gradients; as in torch, ValueError for any other known value."""
-    if value is True or value is False:
-        return value
-    if value is None or _unknown(value):
-        return None
-    raise ValueError(f"requires_grad is of type {type(value).__name__}; expected True or False")
+def _flag(value: object, of: object) -> bool:
+    """Whether a tensor requires gradients; as in torch, ValueError where its type has none, and for any other value."""
+    dtype = getattr(of, "dtype", None)
+    if value is True and dtype and not (dtype.component or "float" in dtype.name):
+        raise ValueError(f"{dtype.name} that requires gradients")
+    if not isinstance(value, bool):
+        raise ValueError(f"requires_grad is of type {type(value).__name__}; expected True or False")
+    return value
 
 
 def _pending(value: Value, metadata: object) -> Value:
     """Conjugations and negations that torch has not carried out yet (`x.conj()`, `x.conj().imag`)."""
     if not metadata:
         return value
-    bits = [bit for bit in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(bit)]
+    if not _has_names(metadata):
+        raise ValueError("the metadata of a tensor; expected a dict of names")
+    bits = [bit for bit in ("conj", "neg") if metadata.get(bit)]
+    if "conj" in bits and isinstance(value, View) and not value.dtype.component:
+        raise ValueError(f"{value.dtype.name} that is to be conjugated")
     return Compound("+".join(bits), {"data": value}) if bits and isinstance(value, View) else value
 
 
-def _parameter(data: object, requires_grad: object = True, hooks: object = None, state: object = None) -> object:
+def _parameter(data: object, requires_grad: object = True, state: object = None) -> object:
     if isinstance(data, PickledTensor):
-        made = PickledTensor(data.value, _flag(requires_grad), "parameter")
+        made = PickledTensor(data.value, _flag(requires_grad, data.value), "parameter")
         made.wrapped = data.wrapped
-        made.build(state if state is not None else data.state)
+        made.keep(_attributes_of(state) if state is not None else data.state)
         return made
     return PickledTensor(Unreadable(_unknown(data) or "a valid tensor, which its data is not"))
+
+
+def _attributes_of(state: object) -> object:
+    """What torch sets as attributes (`_set_obj_state` of torch/_utils.py): a dict, or a pair with those in slots."""
+    parts = state if isinstance(state, tuple) else (state, None)
+    if len(parts) != 2 or not all(not part or _has_names(part) for part in parts):
+        raise ValueError("the attributes of a tensor; expected a dict of names")
+    return state
+
+
+def _has_names(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict) and all(isinstance(key, str) for key in value)
 
 
 MAX_PARTS = 128
@@ -248,7 +274,8 @@ def _quantised(
 
 
 def _meta(dtype: object, size: object, stride: object, requires_grad: object) -> PickledTensor:
-    return PickledTensor(NoData(dtype_of(dtype), _sizes(size)), _flag(requires_grad))
+    value = NoData(dtype_of(dtype), _sizes(size))
+    return PickledTensor(value, _flag(requires_grad, value))
 
 
 def _nested(buffer: object, sizes: object, strides: object, offsets: object) -> PickledTensor:
@@ -297,7 +324,8 @@ def _wrapper(
     cls: object, dtype: object, size: object, stride: object, offset: object, layout: object, device: object,
     requires_grad: object,
 ) -> PickledTensor:  # fmt: skip
-    return PickledTensor(NoData(dtype_of(dtype), _sizes(size), "a wrapper, saved without data"), _flag(requires_grad))
+    value = NoData(dtype_of(dtype), _sizes(size), "a wrapper, saved without data")
+    return PickledTensor(value, _flag(requires_grad, value))
 
 
 def _from_type(function: object, type_: object, args: Any, state: object) -> object:
@@ -318,14 +346,19 @@ def _from_type(function: object, type_: object, args: Any, state: object) -> obj
             found.wrapped = state
             return found
     if isinstance(made, PickledTensor):
-        made.build(state)
+        made.keep(_attributes_of(state) if _path(type_) in PLAIN_TYPES else state)
     return made
 
 
+PLAIN_TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter")
+"""Those that set no state in a way of their own."""
+
+
 def _from_numpy(data: object, dtype: object, device: object = None, requires_grad: object = False) -> PickledTensor:
-    if not isinstance(data, NumpyArray) or not data.is_plain:
-        return PickledTensor(Unreadable(_unknown(data) or "an array of an unknown form"))
-    return PickledTensor(InlineView(dtype_of(dtype), data), _flag(requires_grad))  # type: ignore[arg-type]
+    if not isinstance(data, NumpyArray) or data.element != dtype_of(dtype):  # torch casts others
+        return PickledTensor(Unreadable(_unknown(data) or "an array of another form"))
+    value = InlineView(dtype_of(dtype), data)
+    return PickledTensor(value, _flag(requires_grad, value))  # type: ignore[arg-type]
 
 
 class InlineView(NamedTuple):
@@ -344,7 +377,7 @@ def array_tensor(array: NumpyArray) -> PickledTensor | None:
 
 def _device_tensor(data: object, dtype: object, device: object, requires_grad: object) -> object:
     return (
-        PickledTensor(data.value, _flag(requires_grad))
+        PickledTensor(data.value, _flag(requires_grad, data.value))
         if isinstance(data, PickledTensor)
         else PickledTensor(Unreadable(_unknown(data)))
     )
@@ -417,8 +450,10 @@ CONSTRUCTORS: dict[str, Callable[..., object]] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor_v2,
     "torch._utils._rebuild_tensor_v3": _tensor_v3,
-    "torch._utils._rebuild_parameter": _parameter,
-    "torch._utils._rebuild_parameter_with_state": _parameter,
+    "torch._utils._rebuild_parameter": lambda data, requires_grad, hooks: _parameter(data, requires_grad),
+    "torch._utils._rebuild_parameter_with_state": lambda data, requires_grad, hooks, state: _parameter(
+        data, requires_grad, state
+    ),
     "torch.nn.parameter.Parameter": _parameter,
     "torch.nn.parameter.Buffer": _parameter,
     "torch._utils._rebuild_sparse_tensor": _sparse,
