@@ -136,7 +136,8 @@ def _companions(found: Inspection) -> Rows:
     folder = found.path if found.below else os.path.dirname(found.path)
     if adapter := _said(folder, ADAPTER):
         base, kind, rank = (adapter.get(key) for key in ("base_model_name_or_path", "peft_type", "r"))
-        yield ("adapter", f"{kind} r={rank}" if rank else f"{kind}", f"of {base}; PEFT merges it, paramtool does not")
+        of_base = f"of {base}; " if base else ""
+        yield ("adapter", f"{kind} r={rank}" if rank else f"{kind}", f"{of_base}PEFT merges it, paramtool does not")
     if not found.below:
         return
     from paramtool.formats.folder.training_files import is_training_state, optimizer_of

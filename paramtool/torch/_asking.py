@@ -17,8 +17,8 @@ from paramtool.model.dtype import DTYPES
 from paramtool.model.objects import EMPTY, is_extra_state, tensor_names
 from paramtool.passes.compat.check import TieQuestion, TypeClash, Verdict, judge
 from paramtool.passes.compat.wanted import Wanted, plain_window
-from paramtool.torch._live import refuse_unfit
-from paramtool.torch._protocol import Answer, Held, Tensors, given_of, is_known, own_code, tried, whole_of
+from paramtool.torch._live import Tensors, refuse_unfit
+from paramtool.torch._protocol import Answer, Held, given_of, is_known, own_code, tried, whole_of
 from paramtool.torch.tensors import torch_type
 
 
@@ -109,10 +109,9 @@ def judged(
     plain = {name: one for name, one in wanted.items() if one.view is not None}
     fit, questions = judge(plain, asked.seen, whole)
     filled = {one.name for one in fit.filled} | asked.seen.entries.keys()
-    lines = asked.answer.error.split("\n\t")[1:]
+    told = {line.partition(":")[0]: line.strip() for line in asked.answer.error.split("\n\t")[1:]}
     sizes = {f"size mismatch for {one.name}": one for one in verdict.shapes}
-    refused = (line.strip() for line in lines if line.partition(":")[0] not in sizes)
-    named = [(_named(one), f"refused by torch ({one})") for one in refused]
+    refused = omit(told, sizes).values()
     return replace(
         verdict,
         lacks=tuple(name for name in dict.fromkeys(asked.answer.missing) if name not in filled),
@@ -121,8 +120,11 @@ def judged(
             or name in verdict.unused or name in held.objects or any(tensor_names(held.things.get(name, EMPTY)))
         ),
         filled=fit.filled,
-        shapes=tuple(sizes[at] for line in lines if (at := line.partition(":")[0]) in sizes),
-        types=(*filter(_is_final, fit.types), *(TypeClash(name, why, "what it takes") for name, why in named)),
+        shapes=tuple(one for at, one in sizes.items() if at in told),
+        types=(
+            *filter(_is_final, fit.types),
+            *(TypeClash(_named(line), f"refused by torch ({line})", "what it takes") for line in refused),
+        ),
     ), questions  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from paramtool.model.storage import ByteRange, SourceFile, Storage
 from paramtool.model.view import View
 from paramtool.torch.tensors import window
 
+Tensors = Mapping[str, torch.Tensor]
 SHARDED = {"FullyShardedDataParallel", "DTensor"}
 """Classes of modules and tensors that hold a part of what a file has."""
 
@@ -21,15 +22,16 @@ SHARDED = {"FullyShardedDataParallel", "DTensor"}
 SETTINGS = (type(None), bool, int, float, str, torch.dtype)
 
 
-def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
+def tensors_of(model: nn.Module, *, every: bool = False) -> dict[str, torch.Tensor]:
     """The parameters and persistent buffers of a model by their names: the objects themselves, in torch's order.
 
-    `state_dict` is no substitute: hooks may put temporaries or other names into it.
+    With `every`, also buffers that no state dict has.  `state_dict` is no substitute: hooks may put temporaries or
+    other names into it.
     """
     found: dict[str, torch.Tensor] = {}
     for at, module in model.named_modules(remove_duplicate=False):
         both = (*module._parameters.items(), *module._buffers.items())
-        kept = ((name, tensor) for name, tensor in both if name not in module._non_persistent_buffers_set)
+        kept = (one for one in both if every or one[0] not in module._non_persistent_buffers_set)
         found |= {f"{at}.{name}" if at else name: tensor for name, tensor in kept if tensor is not None}
     return found
 
@@ -51,7 +53,7 @@ def is_expanded(tensor: torch.Tensor) -> bool:
     return is_plain(tensor) and not View(0, DTYPES["uint8"], 0, tuple(tensor.shape), tensor.stride()).is_injective
 
 
-def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tensor], assign: bool = False) -> None:
+def refuse_unfit(where: str, model: nn.Module, tensors: Tensors, assign: bool = False) -> None:
     """ModelError that names what in a model torch could not fill with a whole tensor; `assign` fills none."""
     for name, one in (*model.named_modules(), *tensors.items()):
         if (kind := type(one).__name__) in SHARDED:
@@ -70,7 +72,7 @@ def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tenso
         raise ModelError(listed(f"{where}: {plural(len(wrong), 'tensor')} of the model cannot be filled:", wrong))
 
 
-def described(tensors: Mapping[str, torch.Tensor]) -> Checkpoint:
+def described(tensors: Tensors) -> Checkpoint:
     """Tensors as a checkpoint whose storages are theirs; those on the meta device have storages, too.
 
     Of tensors that are not plain, only the name is told.
@@ -95,7 +97,7 @@ def dtype_of(dtype: torch.dtype) -> DType:
     return DTYPES[str(dtype).removeprefix("torch.")]
 
 
-def without_values(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def without_values(tensors: Tensors) -> dict[str, torch.Tensor]:
     """Tensors on the meta device that lie on their storages as others do; what is not plain is left out."""
     checkpoint = described({name: tensor for name, tensor in tensors.items() if is_plain(tensor)})
     storages = checkpoint.storages.items()

@@ -28,12 +28,12 @@ from paramtool.model.display import Displayed
 from paramtool.model.dtype import DType
 from paramtool.model.objects import is_extra_state
 from paramtool.model.view import View
-from paramtool.passes.compat.check import TieQuestion
+from paramtool.passes.compat.check import RowClash, TieQuestion
 from paramtool.passes.compat.wanted import wanted_by
 from paramtool.passes.dedup.plan import ranks_hint
 from paramtool.torch._asking import ask, judged, seen_by
-from paramtool.torch._live import described, dtype_of, is_expanded, is_plain, place, tensors_of
-from paramtool.torch._protocol import Answer, Tensors, Watch, given_of, held_of, install, put_in, whole_of
+from paramtool.torch._live import Tensors, described, dtype_of, is_expanded, is_plain, place, tensors_of
+from paramtool.torch._protocol import Answer, Watch, given_of, held_of, install, put_in, whole_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
 from paramtool.torch.tensors import batches, window
 
@@ -167,6 +167,7 @@ def load_model(
             return f"`paramtool {' '.join(words)} {out}` writes what the model loads"
 
         message, hint, of_ranks = "", "", ranks_hint(held.section)
+        rows: Sequence[RowClash] = ()
         clashes = [(one.name, f"has shape {list(one.found)}", str(list(one.wanted))) for one in verdict.shapes]
         clashes += [(one.name, f"is {one.found}", one.wanted) for one in verdict.types]
         if wrong := [
@@ -182,35 +183,33 @@ def load_model(
                 f"{where}: {plural(len(asked.strange), 'entry', 'entries')} {why}:",
                 [f"{name!r} is {what}" for name, what in asked.strange.items()],
             )
-            is_torch = whole.format.startswith("torch")
             hint = "torch.load with weights_only=False runs it, if you trust the file; then model.load_state_dict"
-            hint = hint if is_torch else ""
+            hint *= whole.format.startswith("torch")
         elif strict and not asked.is_unknown and (verdict.lacks or verdict.unused):
             both_ways = ((verdict.lacks, "lacks"), (verdict.unused, "holds, and the model does not want,"))
             texts = (f"{what} {plural(len(names), 'name')} ({some(names, 8)})" for names, what in both_ways if names)
             message = f"{where}: of {plural(verdict.names, 'name')} of the model, the file {'; it '.join(texts)}"
             hint = verdict.advice or "strict=False loads what fits"
-        if message:
-            from paramtool.commands.loads_after import CONVERT, loads_after
-
-            # no command changes types, or leaves out names
-            helps = (verdict.lacks or verdict.shapes) and not of_ranks
-            found = loads_after(held.as_it_is, both_wanted(model, tensors)) if helps else ""
-            why = "its names are those of another dialect" if found.startswith(CONVERT) else "its record says how"
-            raise ModelError(message, hint=f"{why}: {line(found)}" if found else of_ranks or hint)
-        if is_of_transformers(model):
+        elif is_of_transformers(model):
             own = (name for name in named.part.entries if name in tensors and name not in named.made)
             names = [held.prefix + name for name in (*(named.renamed.get(n, n) for n in own), *named.sources.entries)]
             if rows := clashing_rows(held.section, names, {}, config_of(model)):
-                from paramtool.commands.loads_after import loads_with_rows
-
-                command = loads_with_rows(held.section, both_wanted(model, tensors), rows)
                 count = plural(len(rows), "tensor has", "tensors have")
-                raise ModelError(
-                    listed(f"{held.section.path}: {count} the shape that the model wants, and other rows:",
-                           [f"{one.name!r}: {one.found}; the model wants {one.wanted}" for one in rows]),
-                    hint=line(command) if command else "`unfuse` restores what was there before",
-                )  # fmt: skip
+                message = listed(
+                    f"{held.section.path}: {count} the shape that the model wants, and other rows:",
+                    [f"{one.name!r}: {one.found}; the model wants {one.wanted}" for one in rows],
+                )
+                hint = "`unfuse` restores what was there before"
+        if message:
+            from paramtool.commands.loads_after import CONVERT, loads_after, loads_with_rows
+
+            wants, command = both_wanted(model, tensors), ""
+            if rows:
+                command = loads_with_rows(held.section, wants, rows)
+            elif (verdict.lacks or verdict.shapes) and not of_ranks:  # no command changes types, or leaves out names
+                command = loads_after(held.as_it_is, wants)
+            why = "names or rows are another dialect's" if command.startswith(CONVERT) else "its record says how"
+            raise ModelError(message, hint=f"{why}: {line(command)}" if command else of_ranks or hint)
 
         for question in questions:
             if made_of := [name for name in (question.name, question.other) if name in held.named.made]:
@@ -240,7 +239,7 @@ def load_model(
         watch = Watch(given)
 
         def effect() -> str:
-            changed = [name for name, tensor in _all_of(model).items() if place(tensor) in watch.written]
+            changed = [name for name, tensor in tensors_of(model, every=True).items() if place(tensor) in watch.written]
             return f"it changed before that: {some(changed, 8)}" if changed else "no change before that was seen"
 
         try:
@@ -254,11 +253,10 @@ def load_model(
             ) from error
         cast = some([*watch.changed(given)], 8)
         del given
-        filled = {place(to) for to, _ in watch.copied}
+        untouched = {name: tensor for name, tensor in old.items() if place(new[name]) not in watch.written}
         install(model, new, {
-            name: tensor for name, tensor in old.items()
-            if (place(new[name]) not in filled and (name in as_it_is or (tensor.is_meta and not new[name].any())))
-            or (asked.is_unknown and name in missing and place(new[name]) not in watch.written)
+            name: tensor for name, tensor in untouched.items()
+            if name in as_it_is or (tensor.is_meta and not new[name].any()) or (asked.is_unknown and name in missing)
         })  # fmt: skip
         for made, taken in held.named.sources_of():
             parts = {name: tensor for batch in batches(source, taken, "cpu") for name, tensor in batch.items()}
@@ -279,7 +277,7 @@ def load_model(
     # what was not applied
     left = (name for name in (unexpected if asked.own else held.things) if is_extra_state(name))
     ignored = (name for name in watch.ignored() if name not in unexpected)
-    on_meta = tuple(name for name, tensor in _all_of(model).items() if tensor.is_meta)
+    on_meta = tuple(name for name, tensor in tensors_of(model, every=True).items() if tensor.is_meta)
     older = some(asked.older, 8)
     warnings = {
         f"the file has no versions of modules: {older} may be taken as of a file from before them": older,
@@ -287,12 +285,6 @@ def load_model(
     }
     unexpected = tuple(dict.fromkeys((*verdict.unused, *left, *ignored)))
     return Loaded(verdict.lacks, unexpected, held.chosen, on_meta, tuple(text for text in warnings if warnings[text]))
-
-
-def _all_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers by all of their names, whether a state dict has them or not."""
-    both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
-    return dict(both)
 
 
 def refuse_apart(where: str, source: Source, questions: Sequence[TieQuestion], effect: str = "") -> None:

@@ -33,18 +33,15 @@ from paramtool.formats.torch.write import may_name, pickled
 from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
-from paramtool.model.checkpoint import PENDING, SHARDED, Checkpoint, Compound, Entry, NoData, Unreadable
+from paramtool.model.checkpoint import SHARDED, Checkpoint, Compound, Entry, Value
 from paramtool.model.dtype import can_hold
 from paramtool.model.objects import Node, map_tensors
 from paramtool.passes import select
 from paramtool.passes.compat.wanted import kind_of, plain_window
 from paramtool.passes.module_versions import versions_of
-from paramtool.torch._live import dtype_of, is_plain, place
+from paramtool.torch._live import Tensors, dtype_of, is_plain, place
 from paramtool.torch._saved_names import RenamedCheckpoint, renamed, unchanged
 from paramtool.torch.tensors import batches
-
-Tensors = Mapping[str, torch.Tensor]
-
 
 # --- what a file holds --------------------------------------------------------------------------------------------
 
@@ -117,6 +114,9 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
         for name, node in objects.objects_in(tree)
         if name.startswith(prefix)
     }
+    if section.format == "dcp":  # which stores no empty dict: it stays in the state dict that is loaded into
+        with suppress(Exception):  # whatever a module's code needs for it
+            things |= {n: objects.EMPTY for n, one in model.state_dict().items() if one == {} and n not in things}
     named = unchanged(part)  # or as from_pretrained does, where that fits better
     if tensors.keys() - part.entries.keys() and (other := renamed(model, part, tensors)) is not None:
         named = max(named, other, key=lambda one: len(tensors.keys() & one.part.entries.keys()))
@@ -126,8 +126,10 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
     is_state = whole.format.startswith("torch") and any(
         isinstance(one, objects.TensorRef) for _, one in (tree.items if isinstance(tree, objects.Mapping) else ())
     )
-    beside = (name for name, node in things.items() if is_state and not any(objects.tensor_names(node)))
-    alone = frozenset(name for name in beside if not objects.is_extra_state(name))
+    alone = frozenset(
+        name for name, node in things.items()
+        if is_state and not (objects.is_extra_state(name) or any(objects.tensor_names(node)))
+    )  # fmt: skip
     return Held(chosen or "", section, prefix, part, named, things, versions, alone)
 
 
@@ -183,9 +185,7 @@ def given_of(source: Source, held: Held, lent: Collection[str], names: Collectio
     for batch in batches(source, part, "cpu", lent):
         found |= batch
     for name, entry in part.entries.items():
-        if isinstance(entry.value, (NoData, Unreadable)):
-            unmade[name] = kind_of(entry.value)
-        elif isinstance(entry.value, Compound) and entry.value.kind not in PENDING:
+        if plain_window(entry.value) is None:
             try:
                 found[name] = _whole(name, entry.value, found)
             except ValueError as error:
@@ -209,11 +209,13 @@ def given_of(source: Source, held: Held, lent: Collection[str], names: Collectio
     return Given(state, tensors, unmade)
 
 
-def _whole(name: str, value: Compound, found: Mapping[str, torch.Tensor]) -> Any:
-    """A sparse or quantised tensor made of its parts; ValueError for one of a class that is not torch's own.
+def _whole(name: str, value: Value, found: Mapping[str, torch.Tensor]) -> Any:
+    """A sparse or quantised tensor made of its parts; ValueError for one without data, or of a class of others.
 
     One of a header is made by torchao, `unflatten_tensor_state_dict` of its safetensors_support.py.
     """
+    if not isinstance(value, Compound):
+        raise ValueError(kind_of(value))
     parts: list[Any] = [found[f"{name}/{label}"] for label in value.parts]
     if isinstance(value.state, objects.Leaf):
         try:
@@ -227,7 +229,7 @@ def _whole(name: str, value: Compound, found: Mapping[str, torch.Tensor]) -> Any
     make: Any = torch
     if value.kind == "sparse_coo":
         return make.sparse_coo_tensor(*parts, facts["shape"], is_coalesced=facts["coalesced"] == [True] or None)
-    if value.kind in ("sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc"):
+    if value.kind.startswith("sparse_"):
         return make.sparse_compressed_tensor(*parts, facts["shape"], layout=getattr(torch, value.kind))
     if value.kind != "quantised":
         kind = None if SHARDED in facts else safe_classes().get(value.kind)
@@ -443,8 +445,7 @@ def tried(model: nn.Module, tensors: Tensors, given: Given, whole: Tensors) -> A
             missing, unexpected = put_in(twin, given.state)
     except RuntimeError as raised:
         error = str(raised)
-        known = (torch.Tensor, nn.Parameter, nn.UninitializedParameter, nn.UninitializedBuffer)
-        of_library = any(type(one) not in known for one in tensors.values())
+        of_library = any(type(one).__module__.partition(".")[0] != "torch" for one in tensors.values())
         if not error.startswith("Error(s) in loading state_dict") or (of_library and "an exception occurred" in error):
             return None
     except Exception:

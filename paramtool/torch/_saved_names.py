@@ -26,41 +26,37 @@ from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import Shapes, View
 from paramtool.passes.compat.wanted import Wanted, plain_window, wanted_by
-from paramtool.torch._live import described, dtype_of, without_values
+from paramtool.torch._live import Tensors, described, dtype_of, without_values
 from paramtool.torch.tensors import torch_type
 
 
-def as_saved(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-    """The tensors that save_pretrained makes of a state dict and from_pretrained turns back; `own` where none does.
+def as_saved(model: nn.Module, own: Tensors) -> tuple[Tensors, Tensors]:
+    """Tensors of a state dict on the meta device, and what save_pretrained makes of these.
 
-    A renamed tensor stays the same object.
+    A renamed tensor stays the same object.  Nothing of a model that is none of transformers.
     """
     if not is_of_transformers(model):
-        return own
+        return {}, {}
+    mine = without_values(own)
     try:
         from transformers import core_model_loading as loading
 
         revert: Any = loading.revert_weight_conversion
-        saved: dict[str, torch.Tensor] = revert(model, dict(own))
+        return mine, revert(model, dict(mine))
     except Exception:  # no such conversion, or one that needs values: the model's own names are all there is to say
-        return own
-    return saved
+        return mine, mine
 
 
-def both_wanted(model: nn.Module, own: Mapping[str, torch.Tensor]) -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:
+def both_wanted(model: nn.Module, own: Tensors) -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:
     """What a model has, and what files of save_pretrained hold of it; nothing where that is the same."""
-    wanted = wanted_by(described(own))
-    if not is_of_transformers(model):
-        return wanted, {}
-    saved = as_saved(model, mine := without_values(own))
-    return wanted, wanted_by(described(saved)) if saved.keys() != mine.keys() else {}
+    mine, saved = as_saved(model, own)
+    return wanted_by(described(own)), wanted_by(described(saved)) if saved.keys() != mine.keys() else {}
 
 
-def saved_names(model: nn.Module, own: Mapping[str, torch.Tensor]) -> tuple[Mapping[str, str], Shapes]:
+def saved_names(model: nn.Module, own: Tensors) -> tuple[Mapping[str, str], Shapes]:
     """{name: the other name that files of save_pretrained have for the tensor}, and {name: shape} of what they hold in
     place of others."""
-    mine = without_values(own)
-    saved = as_saved(model, mine)
+    mine, saved = as_saved(model, own)
     names = {id(tensor): name for name, tensor in saved.items() if name not in mine}
     renamed = {name: names[id(tensor)] for name, tensor in mine.items() if id(tensor) in names}
     known = {*renamed.values(), *mine}

@@ -21,6 +21,7 @@ from torch import nn
 from paramtool.commands.progress import Path
 from paramtool.errors import FormatError, LayoutError, UnsafeError, UsageError
 from paramtool.formats import hf_config
+from paramtool.grouping import grouped
 from paramtool.parts import config_types
 from paramtool.passes.compat.wanted import Wanted
 from paramtool.passes.optimizer.order import ClassParameter, ClassParameters
@@ -78,9 +79,7 @@ def parameters_from_config(path: Path) -> ClassParameters:
     Errors as of `names_from_config`.
     """
     model = model_from_config(path)
-    names: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
+    names = grouped((id(one), name) for name, one in model.named_parameters(remove_duplicate=False))
     normed = {
         f"{at}.{name}"
         for at, module in model.named_modules(remove_duplicate=False)

@@ -627,3 +627,38 @@ def test_without_torchao_its_tensors_are_named(tmp_path: Path, monkeypatch: pyte
     safetensors.torch.save_file({"0._weight_qdata": torch.ones(2, 3)}, path := tmp_path / "m.safetensors", header)
     with pytest.raises(ModelError, match="a tensor that torchao has to make: import of torchao"):
         paramtool.torch.load_model(nn.Sequential(nn.Linear(3, 2, bias=False)), path, assign=True)
+
+
+class Stateful(nn.Linear):
+    """A layer with an extra state."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__(3, 2)
+        self.state = state
+
+    def get_extra_state(self) -> Any:
+        return self.state
+
+    def set_extra_state(self, state: Any) -> None:
+        self.state = state
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("wants", [{}, {"a": 1}])
+def test_an_empty_dict_that_dcp_does_not_store(wants: Any, nested: bool, tmp_path: Path) -> None:
+    """It is what the model has, as in the state dict that `dcp.load` fills; anything else is missing there, too."""
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    state = Stateful({}).state_dict()
+    dcp.save({"model": state} if nested else state, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    mine = Stateful(wants)
+    into = mine.state_dict()
+    if wants:
+        with pytest.raises(dcp.api.CheckpointException, match="Missing key"):
+            dcp.load({"model": into} if nested else into, checkpoint_id=tmp_path / "dcp", no_dist=True)
+        with pytest.raises(ModelError, match="_extra_state"):
+            paramtool.torch.load_model(mine, tmp_path / "dcp")
+    else:
+        assert paramtool.torch.load_model(mine, tmp_path / "dcp").missing == ()
+        assert torch.equal(mine.weight, state["weight"])
+    assert mine.state == wants
