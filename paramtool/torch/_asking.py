@@ -73,7 +73,7 @@ def ask(model: nn.Module, tensors: Tensors, held: Held, source: Source, assign: 
         return Asking(True, None, present, types_of(present, tensors.keys() - whole.keys()), (), strange, older)
     seen = seen_by(held, answer)
     filled = {*seen.entries, *(tensors.keys() - set(answer.missing))} - whole.keys()
-    return Asking(True, answer, seen, types_of(seen, filled), answer.lent, strange)
+    return Asking(True, answer, seen, types_of(seen, filled), {*answer.sources.values()} - whole.keys(), strange)
 
 
 def types_of(seen: Checkpoint, names: Iterable[str]) -> dict[str, torch.dtype | None]:

@@ -35,7 +35,7 @@ from paramtool.torch._asking import ask, judged, seen_by
 from paramtool.torch._live import Tensors, described, dtype_of, is_expanded, is_plain, place, tensors_of
 from paramtool.torch._protocol import Answer, Watch, given_of, held_of, install, put_in, whole_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
-from paramtool.torch.tensors import batches, window
+from paramtool.torch.tensors import read, window
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -162,9 +162,9 @@ def load_model(
         def line(found: str) -> str:
             """A command on the file, with its output."""
             command, _, option = found.partition(" ")
-            words = [command, quote(os.fspath(path)), *([option] if option else []), "-o"]
             out = "out" if is_folder(path) else "out.safetensors"
-            return f"`paramtool {' '.join(words)} {out}` writes what the model loads"
+            end = f"{option} -o {out}".lstrip()
+            return f"`paramtool {command} {quote(os.fspath(path))} {end}` writes what the model loads"
 
         message, hint, of_ranks = "", "", ranks_hint(held.section)
         rows: Sequence[RowClash] = ()
@@ -259,11 +259,10 @@ def load_model(
             if name in as_it_is or (tensor.is_meta and not new[name].any()) or (asked.is_unknown and name in missing)
         })  # fmt: skip
         for made, taken in held.named.sources_of():
-            parts = {name: tensor for batch in batches(source, taken, "cpu") for name, tensor in batch.items()}
-            for name, tensor in made.of(parts).items():
+            for name, tensor in made.of(read(source, taken, "cpu")).items():
                 tensors[name].detach().copy_(tensor)
         if asked.is_unknown:  # until now
-            answer = Answer(missing, unexpected, "", watch.sources(tensors), frozenset())
+            answer = Answer(missing, unexpected, "", watch.sources(tensors))
             asked = replace(asked, answer=answer, seen=seen_by(held, answer))
             verdict, questions = judged(wanted, held, whole, asked)
             if strict and (gone := (*verdict.lacks, *verdict.unused)):

@@ -41,7 +41,7 @@ from paramtool.passes.compat.wanted import kind_of, plain_window
 from paramtool.passes.module_versions import versions_of
 from paramtool.torch._live import Tensors, dtype_of, is_plain, place
 from paramtool.torch._saved_names import RenamedCheckpoint, renamed, unchanged
-from paramtool.torch.tensors import batches
+from paramtool.torch.tensors import read
 
 # --- what a file holds --------------------------------------------------------------------------------------------
 
@@ -175,15 +175,13 @@ class Given:
 
 
 def given_of(source: Source, held: Held, lent: Collection[str], names: Collection[str] | None = None) -> Given:
-    """The state dict of what a file holds; `lent` as of `batches`, `names` as of `stored`.
+    """The state dict of what a file holds; `lent` as of `read`, `names` as of `stored`.
 
     ValueError, TypeError or KeyError where all is taken as it is, and only code of others could make it.
     """
-    found: dict[str, Any] = {}
     unmade: dict[str, str] = {}
     part = held.stored(names)
-    for batch in batches(source, part, "cpu", lent):
-        found |= batch
+    found: dict[str, Any] = read(source, part, "cpu", lent)
     for name, entry in part.entries.items():
         if plain_window(entry.value) is None:
             try:
@@ -371,8 +369,6 @@ class Answer:
     """Why torch would not load it, in its words."""
     sources: Mapping[str, str]
     """{name of the model: the name whose tensor is copied into it as it is}."""
-    lent: frozenset[str]
-    """Names whose tensors are copied from, and not kept."""
 
 
 def whole_of(
@@ -450,8 +446,7 @@ def tried(model: nn.Module, tensors: Tensors, given: Given, whole: Tensors) -> A
             return None
     except Exception:
         return None
-    lent = frozenset(name for _, name in watch.copied)
-    return Answer(missing, unexpected, error, watch.sources(copies), lent - whole.keys())
+    return Answer(missing, unexpected, error, watch.sources(copies))
 
 
 def _twin(model: nn.Module, tensors: Tensors) -> tuple[nn.Module, Tensors]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -47,23 +47,23 @@ def load_file(
     pinned = pin(lock, locked_as, content_only)
     checkpoint = with_data(read_locked(path, pinned, only, allow_class, allow_unknown))
     with Source(checkpoint) as source:
-        found = {name: tensor for batch in batches(source, checkpoint, device) for name, tensor in batch.items()}
+        found = read(source, checkpoint, device)
     order = dict.fromkeys([*checkpoint.entries, *(name for name, _ in checkpoint.windows())])
     return {name: found[name] for name in order if name in found}
 
 
-def batches(
+def read(
     source: Source, checkpoint: Checkpoint, device: str | torch.device, lent: Collection[str] = ()
-) -> Iterator[dict[str, torch.Tensor]]:
-    """The tensors of one alias set after the other, each alias set in one buffer.
+) -> dict[str, torch.Tensor]:
+    """The tensors of a checkpoint, each alias set in one buffer.
 
     Those of the names in `lent` are pages of the file where they can be, mapped privately: a name is lent to somebody
     who copies from it and keeps nothing, since such a page is lost with the file; no CRC of them is compared.  All
     others are in memory.
     """
     graph = alias.build(checkpoint)
-    parts = {f"{name}/data": name for name in graph.pending}
     maps: dict[str, mmap.mmap] = {}
+    found: dict[str, torch.Tensor] = {}
     for part in load_buffers(graph):
         buffer = _pages(source, part, maps) if all(name in lent for name, _ in part.windows) else None
         if buffer is None:
@@ -73,14 +73,13 @@ def batches(
                 raise cannot_allocate(source, part) from None
             fill(source, part, buffer.numpy().data)
         buffer = buffer.to(device)
-        batch = {name: window(buffer, view) for name, view in part.windows}
-        pending = {parts[part]: batch.pop(part) for part in [part for part in batch if part in parts]}
-        for owner in {graph.pending[name] for name in pending}:
-            kind, tensor = kind_of(checkpoint.entries[owner].value), pending[owner]
-            tensor = tensor.conj().resolve_conj() if "conj" in kind else tensor
-            pending[owner] = -tensor if "neg" in kind else tensor
-        batch |= {name: pending[graph.pending[name]][...] for name in pending}
-        yield batch
+        found |= {name: window(buffer, view) for name, view in part.windows}
+    data = {name: found.pop(f"{name}/data") for name in graph.pending}
+    for owner in {*graph.pending.values()}:
+        kind, tensor = kind_of(checkpoint.entries[owner].value), data[owner]
+        tensor = tensor.conj().resolve_conj() if "conj" in kind else tensor
+        data[owner] = -tensor if "neg" in kind else tensor
+    return found | {name: data[owner][...] for name, owner in graph.pending.items()}
 
 
 def _pages(source: Source, part: LoadBuffer, maps: dict[str, mmap.mmap]) -> torch.Tensor | None:
