@@ -13,9 +13,9 @@ WANTED_NBYTES = 60e6
 TORCH = "import sys, torch; torch.load(sys.argv[1], mmap=True, weights_only=True)"
 FIXTURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fixtures")
 SMALL = {
-    "allenai__allennlp__simple_tagger_full_best.th": 2.0,
-    os.path.join(FIXTURES, "torch", "tied_flattened", "tied_flattened.pt"): 2.6,
-    "Xiaobin-Rong__gtcrn__model_trained_on_vctk.tar": 3.5,
+    "allenai__allennlp__simple_tagger_full_best.th": 1.9,
+    os.path.join(FIXTURES, "torch", "tied_flattened", "tied_flattened.pt"): 2.4,
+    "Xiaobin-Rong__gtcrn__model_trained_on_vctk.tar": 3.3,
 }
 """{a small file: how many times the base process `inspect` may take}; names without a folder are samples."""
 

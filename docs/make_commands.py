@@ -9,7 +9,7 @@ from inspect import cleandoc
 
 import click
 
-from paramtool.cli._help import BREAK
+from paramtool.cli._options import BREAK
 from paramtool.cli.main import COMMANDS, cli
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "commands.md")

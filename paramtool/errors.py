@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -70,12 +70,13 @@ def _cut(text: str, most: int) -> str:
     return f"{text[: keep - tail]} [... {len(text) - keep} characters ...] {text[len(text) - tail :]}"
 
 
-def plural(number: int, one: str, many: str = "") -> str:
-    """A number with its word, and with the verb that follows where both forms are given.
+def plural(counted: int | Sized, one: str, many: str = "") -> str:
+    """A number, or that of some things, with its word, and with the verb that follows where both forms are given.
 
     >>> plural(1, "name"), plural(0, "name"), plural(12000, "tensor does", "tensors do")
     ('1 name', '0 names', '12000 tensors do')
     """
+    number = counted if isinstance(counted, int) else len(counted)
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SECONDS = 2
 """No completion takes longer."""
-FILES = ("path", "paths", "ckpt", "out")
+FILES = ("file", "src", "path", "paths", "against", "ckpt", "ckpts", "out")
 """Parameters that name the file that is read."""
 MOST = 500
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
@@ -106,6 +106,13 @@ def prefixes(checkpoint: Checkpoint) -> Iterator[str]:
     """What names in the file begin with, up to a dot."""
     parts = (name.split(".") for name in checkpoint.entries)
     yield from dict.fromkeys(".".join(one[:k]) + "." for one in parts for k in range(1, len(one)))
+
+
+OFFERED: dict[str, Completer] = {
+    "LAYOUT": layouts, "RULE": rules, "SECTION": sections, "MODULE": modules, "P": prefixes,
+    **dict.fromkeys(("NAME", "PATTERN", "NAME=OTHER", "first|last|GLOB"), names),
+}  # fmt: skip
+"""{what a flag takes: what the shell offers}."""
 
 
 @_offering

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import click
 
-from paramtool.cli._display import styled
+from paramtool.cli._render import styled
 from paramtool.cli._streams import quoted, shown
 from paramtool.errors import MissingFileError, ParamtoolError, bounded, internal
 from paramtool.lazy_dataclass import frozen

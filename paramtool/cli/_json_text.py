@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
 from paramtool.errors import OutputError
 from paramtool.model.document import document as document
@@ -17,18 +18,28 @@ CHUNK_CHARACTERS = 1 << 16
 MAX_KEPT_NBYTES = 8 << 20
 """More than this goes to a temporary file."""
 _LINE = "\n"
-_STEP = "  "
-_encode = json.JSONEncoder().encode
-"""Without an indent it is the encoder in C; the other leaves garbage behind at each call, and nobody collects it."""
+_INNER = "\n    "
+"""The line of an item in a list of a document."""
 
 
-def _encoded(value: object) -> str:
-    """A value without `##[`, which a log on GitHub obeys in any line: the same string, written with an escape."""
-    return _encode(value).replace("##[", "#\\u0023[")
+class _Array(list[object]):
+    """An array whose items are made while it is written."""
+
+    def __init__(self, items: Iterable[object]) -> None:
+        self.items = iter(items)
+        self.first = [*islice(self.items, 1)]
+
+    def __bool__(self) -> bool:
+        return bool(self.first)
+
+    def __iter__(self) -> Iterator[object]:
+        return chain(self.first, self.items)
 
 
 def pieces(value: object, line: str = _LINE) -> Iterator[str]:
     """The text of a value; `line` begins its further lines.
+
+    `##[`, which a log on GitHub obeys in any line, is written with an escape.
 
     >>> print("".join(pieces({"path": "a.pt", "groups": iter([{"shape": [2]}]), "notes": iter([])})))
     {
@@ -43,45 +54,8 @@ def pieces(value: object, line: str = _LINE) -> Iterator[str]:
       "notes": []
     }
     """
-    match value:
-        case dict():
-            members = (f"{_key(key)}: " for key in value)
-            yield from _container("{}", zip(members, value.values(), strict=True), line)
-        case Iterator() | list() | tuple():
-            yield from _container("[]", (("", item) for item in value), line)
-        case _:
-            yield _encoded(value)
-
-
-def _container(brackets: str, items: Iterable[tuple[str, object]], line: str) -> Iterator[str]:
-    inner = line + _STEP
-    before = brackets[0]
-    for label, item in items:
-        if item is None or type(item) in (str, int, bool):
-            yield f"{before}{inner}{label}{_encoded(item)}"
-        else:
-            yield f"{before}{inner}{label}"
-            yield from pieces(item, inner)
-        before = ","
-    yield f"{line}{brackets[1]}" if before == "," else brackets
-
-
-def _key(key: object) -> str:
-    """The name of a member; a number becomes a string."""
-    return _encoded(key) if isinstance(key, str) else f'"{_encoded(key)}"'
-
-
-def chunks(found: Iterable[str]) -> Iterator[str]:
-    """The same text in fewer and longer pieces."""
-    waiting: list[str] = []
-    length = 0
-    for piece in found:
-        waiting.append(piece)
-        length += len(piece)
-        if length >= CHUNK_CHARACTERS:
-            yield "".join(waiting)
-            waiting, length = [], 0
-    yield "".join(waiting)
+    for piece in json.JSONEncoder(indent=2, default=_Array).iterencode(value):
+        yield piece.replace("##[", "#\\u0023[").replace(_LINE, line)
 
 
 class Kept:
@@ -92,7 +66,6 @@ class Kept:
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(MAX_KEPT_NBYTES, "w+", encoding="ascii")
-        self._line = _LINE + _STEP
         self._before = "["
 
     def __enter__(self) -> Kept:
@@ -103,10 +76,9 @@ class Kept:
 
     def add(self, item: object) -> None:
         """Keep one more item; OutputError where there is no room."""
-        inner = self._line + _STEP
         try:
-            self._file.write(self._before + inner)
-            self._file.writelines(chunks(pieces(document(item), inner)))
+            self._file.write(self._before + _INNER)
+            self._file.writelines(pieces(document(item), _INNER))
             self._before = ","
         except OSError as error:
             raise OutputError(
@@ -117,11 +89,9 @@ class Kept:
 
     def document(self, head: dict[str, object], member: str) -> Iterator[str]:
         """The text of a document: what `head` says, and the items as its last member."""
-        for key, value in head.items():
-            yield f"{'{' if key == next(iter(head)) else ','}{self._line}{_key(key)}: "
-            yield from pieces(value, self._line)
-        yield f",{self._line}{_key(member)}: "
+        before, _, after = "".join(pieces({**head, member: []})).rpartition("[]")
+        yield before
         self._file.seek(0)
         while text := self._file.read(CHUNK_CHARACTERS):
             yield text
-        yield f"{self._line}]\n}}" if self._before == "," else "[]\n}"
+        yield f"{'[' if self._before == '[' else f'{_LINE}  '}]{after}"

@@ -12,13 +12,8 @@ from paramtool.errors import MissingFileError, ParamtoolError, UsageError, print
 
 URL = r"([A-Za-z][A-Za-z0-9+.-]+)://((?s:.*))"
 HUB_HOST = r"(?:www\.)?(?:huggingface\.co|hf\.co)/"
-HUB_ID = r"[A-Za-z0-9][\w.-]*/[\w.-]+"
-SUFFIXES = (
-    ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".th", ".tar", ".zip", ".h5", ".hdf5", ".keras", ".npz", ".npy",
-    ".onnx", ".params", ".jld2", ".bson", ".json", ".txt", ".pkl", ".toml", ".so", ".model", ".dat", ".jit", ".gguf",
-    ".pb",
-)  # fmt: skip
-"""What ends so is a file, and not a model of a hub."""
+HUB_ID = r"[A-Za-z0-9][\w.-]*/(?!.*\.[A-Za-z]\w*$)[\w.-]+"
+"""Without a suffix, which files have."""
 REVISIONS = ("resolve", "blob", "raw", "tree")
 """What follows the name of a repository in the URLs of files: the revision comes next."""
 FETCH = {
@@ -55,6 +50,16 @@ class Path(click.Path):
         return path
 
 
+FILE = Path()
+"""A path of something that is read."""
+FILES = click.Path(readable=False)
+"""One of several, of which each is checked when its turn comes, and has an error of its own."""
+FILE_OR_STDIN = Path(stdin=True)
+"""The same, or `-` for standard input."""
+OUTPUT_FILE = Path(output=True)
+"""A path of something that is written."""
+
+
 def check(path: str, command: str | None = None) -> None:
     """UsageError where a path is a URL, the id of a model, `-`, or a pattern that matches nothing."""
     if not path or os.path.lexists(path):
@@ -70,11 +75,17 @@ def check(path: str, command: str | None = None) -> None:
             hint="write it to a file first: ... > model.pt",
         )
     if re.search(r"[*?]|\[.+\]", path):
-        raise UsageError(
-            f"{printable(path)}: {_pattern_text(path)}",
-            hint=_pattern_hint(path),
+        from glob import glob
+
+        if glob(path):
+            why, hint = "is a pattern, which paramtool does not expand; files match it", "write it without quotes, so"
+            raise UsageError(f"{printable(path)}: {why}", f"{hint} that the shell expands it")
+        folder = os.path.dirname(re.split(r"[*?\[]", path)[0]) or "."
+        hint = (
+            f"`ls {shlex.quote(folder)}` shows what is there" if os.path.isdir(folder) else f"{folder}: no such folder"
         )
-    if bool(re.fullmatch(HUB_ID, path)) and not path.endswith(SUFFIXES) and not os.path.lexists(path.split("/")[0]):
+        raise UsageError(f"{printable(path)}: no file matches this pattern", hint)
+    if re.fullmatch(HUB_ID, path) and not os.path.lexists(path.split("/")[0]):
         raise UsageError(
             f"{printable(path)}: there is no such file; it looks like a model of the Hugging Face Hub, "
             "and paramtool downloads nothing",
@@ -89,24 +100,6 @@ def explained(error: ParamtoolError, path: str, command: str) -> ParamtoolError:
     except UsageError as better:
         return better
     return error
-
-
-def _pattern_text(path: str) -> str:
-    from glob import glob
-
-    if glob(path):
-        return "is a pattern, which paramtool does not expand; files match it"
-    return "no file matches this pattern"
-
-
-def _pattern_hint(path: str) -> str:
-    """What to do with a pattern; the last folder in front of it, if that exists."""
-    from glob import glob
-
-    if glob(path):
-        return "write it without quotes, so that the shell expands it"
-    folder = os.path.dirname(re.split(r"[*?\[]", path)[0]) or "."
-    return f"`ls {shlex.quote(folder)}` shows what is there" if os.path.isdir(folder) else f"{folder}: no such folder"
 
 
 def _fetched(match: re.Match[str]) -> str:

@@ -8,27 +8,33 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
 
-from paramtool.cli._display import current, is_colored, most, styled
-from paramtool.cli._text import plural, shown
-from paramtool.commands.progress import Advance
+from paramtool.cli._streams import shown
+from paramtool.errors import leading, plural
 
 if TYPE_CHECKING:
-    from rich.progress import ProgressColumn
+    from paramtool.commands.progress import Advance
 
-Row = tuple[str, ...]
-"""What it is, of what, and details; empty texts keep columns apart."""
-Rows = Iterator[Row]
+R = TypeVar("R")
+Texts = tuple[Sequence[str] | None, ...]
+"""What it is, of what, and details; empty texts keep columns apart.
+
+Of several names the first are shown.  A row about None, about no names, or without any text is left out.
+"""
+Rows = Iterator[Texts]
 NARROW = 40
 """Terminals with fewer columns get the lines of a pipe."""
 PROGRESS_NBYTES = 64 << 20
 """Shorter work shows no bar."""
 MANY = 8
 """How many things of one kind a report lists; --verbose and --json list all."""
+NEXT = "next"
+"""The row with the command that comes next."""
 LISTED = "--verbose and --json list them"
 """Where everything is that a report counts only."""
 SHOWN_QUIETLY = frozenset(("finding", "difference", "unsafe"))
@@ -48,40 +54,40 @@ def is_table() -> bool:
     return sys.stdout.isatty() and _columns() >= NARROW
 
 
-def rows(found: Iterable[Row], *, always: bool = False) -> None:
+def rows(found: Iterable[Texts], *, always: bool = False) -> None:
     """Print rows: aligned on a terminal, one plain line each in a pipe.
 
     With --quiet only those of SHOWN_QUIETLY, unless they are printed `always`.
     """
+    made = _texts(found)
     if current.quiet and not always:
-        found = (row for row in _labelled(found) if row[0] in SHOWN_QUIETLY)
+        made = ([label, *texts] for label, texts in _labelled(made) if label in SHOWN_QUIETLY)
     if is_table():
-        clean = [tuple(map(shown, row)) for row in found]
-        for line in laid_out(clean, None if current.wide else _columns()):
+        for line in laid_out([*made], None if current.wide else _columns()):
             print((styled(line.head, line.label, sys.stdout) + line.text).rstrip())
         return
-    for label, *texts in _plain(found):
-        print("  ".join([styled(label, label, sys.stdout), *texts]))
+    for label, texts in _labelled(made):
+        print("  ".join([styled(label, label, sys.stdout), *filter(None, texts)]))
 
 
-def plain_lines(found: Iterable[Row]) -> Iterator[str]:
+def plain_lines(found: Iterable[Texts]) -> Iterator[str]:
     """Rows as a pipe gets them, a line each."""
-    return ("  ".join(texts) for texts in _plain(found))
+    return ("  ".join([label, *filter(None, texts)]) for label, texts in _labelled(_texts(found)))
 
 
-def _plain(found: Iterable[Row]) -> Iterator[list[str]]:
-    """The label of each row, and its texts that are not empty."""
-    for row in _labelled(found):
-        label, *texts = map(shown, row)
-        yield [label, *filter(None, texts)]
-
-
-def _labelled(found: Iterable[Row]) -> Iterator[Row]:
-    """Rows, each with the label that applies to it."""
-    label = ""
+def _texts(found: Iterable[Texts]) -> Iterator[list[str]]:
+    """The texts of rows, as they are shown."""
     for row in found:
-        label = row[0] or label
-        yield (label, *row[1:])
+        if row[1:2] not in ((None,), ([],), ((),)) and (any(row[1:]) or not row[0]):
+            yield [shown(one if isinstance(one, str) else leading(one or (), show=named)) for one in row]
+
+
+def _labelled(found: Iterable[list[str]]) -> Iterator[tuple[str, list[str]]]:
+    """The label that applies to each row, and its other texts."""
+    label = ""
+    for one, *texts in found:
+        label = one or label
+        yield label, texts
 
 
 def brief(short: str, long: str) -> str:
@@ -89,35 +95,65 @@ def brief(short: str, long: str) -> str:
     return short if is_table() and not (current.wide or current.verbose) else long
 
 
+def evidence_in_short(evidence: Sequence[str]) -> str:
+    """The strongest evidence for a layout in one word or two; all of it is long.
+
+    >>> evidence_in_short(["oracle: torch", "asked: cuDNN 9.1, without a GPU", "not verified on a GPU"])
+    'asked cuDNN'
+    """
+    for begin, words in EVIDENCE.items():
+        if any(one.startswith(begin) for one in evidence):
+            return words
+    return evidence[0].partition(":")[0] if evidence else ""
+
+
+EVIDENCE = {"verified on ": "verified on GPU", "asked: cuDNN": "asked cuDNN", "oracle": "oracle"}
+"""{how evidence begins: the same in short}, the strongest first."""
+
+
+def named(name: str) -> str:
+    """A tensor's name as a report shows it: an empty one would not be seen.
+
+    >>> print(named("w"), named(""))
+    w ''
+    """
+    return name or "''"
+
+
 def every(label: str, texts: Iterable[str]) -> Rows:
     """A row for each text."""
     return ((label, text) for text in texts)
 
 
-def listed(label: str, found: Iterable[Row], what: str = "", number: int = MANY, where: str = LISTED) -> Rows:
+def once(label: str, found: Iterable[Texts]) -> Rows:
+    """Rows below one label."""
+    return (("" if k else label, *row) for k, row in enumerate(found))
+
+
+def listed(label: str, found: Iterable[Texts], what: str = "", number: int = MANY) -> Rows:
     """The first rows of one label, without it, and how many more there are of `what`; all of them with --verbose."""
     rows = list(found)
     yield from ((label, *row) for row in rows[: most(number)])
-    yield from rest(label, rows, what, number, where)
+    yield from rest(label, rows, what, number)
 
 
-def rest(label: str, things: Sized, what: str = "", number: int = MANY, where: str = LISTED) -> Rows:
+def rest(label: str, things: Sized, what: str = "", number: int = MANY) -> Rows:
     """The row that counts what is left of some things, where more than `number` of them are there."""
     if (more := len(things) - most(number)) > 0:
-        yield (label, f"{'' if label else '  '}and {plural(more, f'more {what}') if what else f'{more} more'}", where)
+        yield label, f"{'' if label else '  '}and {plural(more, f'more {what}') if what else f'{more} more'}", LISTED
 
 
 def report(
-    found: object, made: Iterable[Row], warnings: Iterable[str] = (), quietly: Iterable[str] | None = None
+    found: R, made: Callable[[R], Iterable[Texts]], warnings: Iterable[str] = (), quietly: Iterable[str] | None = None
 ) -> None:
     """Print a report: its warnings, and its document or its rows; with --quiet the lines `quietly`, if it has them."""
-    warn(*warnings)
+    warn(*warnings, *getattr(found, "warnings", ()))
     if current.as_json:
         json_document(found)
     elif current.quiet and quietly is not None:
         lines(quietly)
     else:
-        rows(made)
+        rows(made(found))
 
 
 def json_document(report: object) -> None:
@@ -129,9 +165,7 @@ def json_document(report: object) -> None:
 
 def text(pieces: Iterable[str]) -> None:
     """Print a text that comes in pieces, and end its last line."""
-    from paramtool.cli._json_text import chunks
-
-    sys.stdout.writelines(chunks(pieces))
+    sys.stdout.writelines(pieces)
     sys.stdout.write("\n")
 
 
@@ -153,38 +187,24 @@ def warn(*texts: str) -> None:
 
 
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Advance]:
-    """A bar of bytes on standard error for long work, where a terminal is there."""
-    if current.quiet or not sys.stderr.isatty() or 0 < total < PROGRESS_NBYTES:
-        yield lambda nbytes: None
-        return
-    from rich.progress import DownloadColumn, TransferSpeedColumn
-
-    with _bar(label, total, DownloadColumn(), TransferSpeedColumn()) as advance:
-        yield advance
-
-
-@contextmanager
-def counted(label: str, total: int) -> Iterator[Advance]:
-    """The same for work that is counted in cases."""
-    if current.quiet or not sys.stderr.isatty():
+def progress(label: str, total: int, is_count: bool = False) -> Iterator[Advance]:
+    """A bar on standard error where a terminal is there: of bytes, for long work, or of cases."""
+    if current.quiet or not sys.stderr.isatty() or (0 < total < PROGRESS_NBYTES and not is_count):
         yield lambda number: None
         return
-    from rich.progress import MofNCompleteColumn
-
-    with _bar(label, total, MofNCompleteColumn()) as advance:
-        yield advance
-
-
-@contextmanager
-def _bar(label: str, total: int, *columns: ProgressColumn) -> Iterator[Advance]:
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    every = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
-    with Progress(*every, console=Console(stderr=True, no_color=not is_colored(sys.stderr)), transient=True) as bar:
+    counts = [bars.MofNCompleteColumn()] if is_count else [bars.DownloadColumn(), bars.TransferSpeedColumn()]
+    columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), *counts, bars.TimeRemainingColumn())
+    console = Console(stderr=True, no_color=not is_colored(sys.stderr))
+    with bars.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(label, total=total or None)
         yield lambda number: bar.advance(task, number)
+
+
+counted = partial(progress, is_count=True)
+"""The bar of work that is counted in cases."""
 
 
 # --- Rows as lines of a terminal: columns where they fit, else what a row is about and its details below --------------
@@ -324,3 +344,65 @@ def _apart(label: str, texts: Sequence[str], start: int, room: int, *, is_alone:
     if start and details:
         lines[-1] += " " * (start - width(first)) + details.pop(0)
     return [*lines, *(" " * behind + text for text in details)]
+
+
+# --- How much is printed, and in which colour ------------------------------------------------------------------------
+
+
+class Display:
+    """What the command line says of printing."""
+
+    quiet = verbose = wide = as_json = False
+    color = "auto"
+
+
+current = Display()
+"""Of the command that runs; `reset` begins anew."""
+
+
+def reset() -> None:
+    """Forget what an earlier command line said: one process may run several."""
+    vars(current).clear()
+
+
+def most(number: int) -> int:
+    """How many rows of one kind a report lists: `number`, or all with --verbose.
+
+    >>> most(8)
+    8
+    """
+    return sys.maxsize if current.verbose else number
+
+
+def is_colored(stream: TextIO) -> bool:
+    """Whether a stream gets colour: --color, then NO_COLOR, then FORCE_COLOR and CLICOLOR_FORCE, then the terminal.
+
+    NO_COLOR is defined by https://no-color.org, the two others by https://force-color.org and
+    https://bixense.com/clicolors.
+    """
+    if current.color != "auto":
+        return current.color == "always"
+    said = os.environ.get
+    if said("NO_COLOR"):
+        return False
+    if any(said(name, "") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return stream.isatty() and said("TERM") != "dumb" and said("CLICOLOR") != "0"
+
+
+STYLES = {"label": "1", "bad": "1;31", "warn": "1;33", "good": "1;32", "next": "1;36"}
+"""Select Graphic Rendition parameters (ECMA-48): bold, with red, yellow, green or cyan."""
+LABELS = {
+    **dict.fromkeys(("finding", "unsafe", "difference", "error", "unsupported", "lacks", "apart"), "bad"),
+    **dict.fromkeys(("warning", "unknown", "not done", "left out", "unused", "decide"), "warn"),
+    **dict.fromkeys(("verified",), "good"),
+    **dict.fromkeys(("next", "hint"), "next"),
+}
+"""The style of a label; the others are bold.  The words say the same without it."""
+
+
+def styled(text: str, label: str, stream: TextIO) -> str:
+    """Text in the style of a label, where the stream has colour."""
+    if not text.strip() or not is_colored(stream):
+        return text
+    return f"\x1b[{STYLES[LABELS.get(label, 'label')]}m{text}\x1b[0m"

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
-from paramtool.cli import _display, _paths, _render
+from paramtool.cli import _paths, _render
 from paramtool.cli._failures import Failure, failure
-from paramtool.cli._options import ALLOWING, FAIL_ON, Row, command_line
+from paramtool.cli._options import FAIL_ON, Row, command_line
+from paramtool.cli._render import LISTED, NEXT, Rows, current, every, most
 from paramtool.cli._streams import is_github, quoted
-from paramtool.cli._text import FILES, NEXT, OUTPUT_FILE
 from paramtool.commands.check import check as check_command
 from paramtool.commands.check.config import FILE as CONFIG
 from paramtool.commands.check.config import PYPROJECT
@@ -58,46 +55,21 @@ Result = Checked | NotChecked
 """What a run of `check` has to say."""
 
 
-def _rows(found: Result) -> Iterator[str]:
-    """The lines of the report for people, as a pipe gets them."""
-    made = _checked_rows(found) if isinstance(found, Checked) else _error_rows(found.error)
-    return _render.plain_lines(made)
+FORMS = ("text", "github", "sarif", "junit", "markdown", "json")
+"""What --format takes."""
 
 
-def _json(found: Result) -> Iterator[str]:
-    from paramtool.cli._json_text import document, pieces
+def _pieces(form: str, found: Result) -> Iterator[str]:
+    """A form, piece by piece, without its last line break."""
+    if form == "json":
+        from paramtool.cli._json_text import document, pieces
 
-    return pieces(document(found if isinstance(found, Checked) else found.error))
-
-
-def _lines(form: str, found: Result) -> Iterator[str]:
-    """A form whose module makes lines of findings."""
-    return _joined(import_module(f"paramtool.findings.{form}").lines(reported(found)))
-
-
-def _sarif(found: Result) -> Iterator[str]:
-    from paramtool import __version__
-    from paramtool.findings import sarif
-
-    yield sarif.text(reported(found), __version__)
-
-
-FORMS: dict[str, Callable[[Result], Iterator[str]]] = {
-    "text": lambda found: _joined(_rows(found)),
-    "github": partial(_lines, "github"),
-    "sarif": _sarif,
-    "junit": partial(_lines, "junit"),
-    "markdown": partial(_lines, "markdown"),
-    "json": _json,
-}
-"""{value of --format: the pieces of what it prints, without the last line break}"""
-
-
-def _joined(lines: Iterator[str]) -> Iterator[str]:
-    before = ""
-    for line in lines:
-        yield before + line
-        before = "\n"
+        return pieces(document(found if isinstance(found, Checked) else found.error))
+    if form == "text":
+        lines = _render.plain_lines(_checked_rows(found) if isinstance(found, Checked) else _error_rows(found.error))
+    else:
+        lines = import_module(f"paramtool.findings.{form}").lines(reported(found))
+    return (f"\n{line}" if k else line for k, line in enumerate(lines))
 
 
 def reported(found: Result) -> CheckReport:
@@ -145,9 +117,9 @@ def write(found: Result, form: str, output: str, *, force: bool) -> tuple[str, .
     """
     from paramtool.commands.earlier_output import CHECKED, inputs_of
 
-    data = "".join(FORMS[form](found)) + "\n"
+    data = "".join(_pieces(form, found)) + "\n"
     if isinstance(found, Checked):
-        paths: tuple[str, ...] = (*(file.path for file in found.files), found.lock, found.config)
+        paths = (*(file.path for file in found.files), found.lock, found.config)
     else:
         paths = found.inputs
     return CHECKED[form].write(output, data.encode("utf-8"), force=force, inputs=inputs_of(paths))
@@ -179,11 +151,6 @@ def add_summary(found: Result) -> str:
 
 MANY = 3
 """How many files an error of several names."""
-CODES = (
-    "0 no finding of severity error, 1 at least one, 2 usage or configuration, 3 bad file or lock, 4 "
-    "unsafe file.  An internal error counts most, then unsafe, bad, usage and findings; one bad "
-    "file does not stop the others."
-)
 
 
 def _print(found: Checked | NotChecked, form: str) -> None:
@@ -192,7 +159,7 @@ def _print(found: Checked | NotChecked, form: str) -> None:
         if isinstance(found, Checked):  # otherwise standard error has it
             _render.rows(_checked_rows(found))
         return
-    _render.text(FORMS[form](found))
+    _render.text(_pieces(form, found))
     if form == "github" and (trouble := add_summary(found)):
         _render.warn(trouble)
 
@@ -224,15 +191,18 @@ def _complain_of(files: Iterable[CheckedFile]) -> None:
     groups = grouped(((error.message.removeprefix(f"{path}: "), error.hint), (path, error)) for path, error in said)
     for (text, hint), group in groups.items():
         paths = [printable(path) for path, _ in group]
-        alike = Failure(group[0][1].exit_code, f"{leading(paths, _display.most(MANY))}: {text}", hint)
+        alike = Failure(group[0][1].exit_code, f"{leading(paths, most(MANY))}: {text}", hint)
         (alike if len(group) > 1 else failure(group[0][1]) or alike).complain()
 
 
 @command_line(
     check_command.check,
-    click.argument("paths", type=FILES, nargs=-1, metavar="[PATH...]"),
-    common="lock config fail_on format output force",
-    codes=CODES,
+    "[PATH...]",
+    paths=_paths.FILES,
+    common="lock config fail_on form output force",
+    codes="0 no finding of severity error, 1 at least one, 2 usage or configuration, 3 bad file or lock, 4 unsafe "
+    "file.  An internal error counts most, then unsafe, bad, usage and findings; one bad file does not stop the "
+    "others.",
     lock=Row(
         "Compare with this lock.  [default: that of the configuration, or ./paramtool.lock, if it exists]", "FILE"
     ),
@@ -241,22 +211,18 @@ def _complain_of(files: Iterable[CheckedFile]) -> None:
     ),
     fail_on=FAIL_ON,
     content_only=Row("Compare only tensors with the lock: no ties, objects, dialects and files."),
-    format=click.option(
-        "--format",
-        "form",
-        type=click.Choice(list(FORMS)),
-        help="Print the findings in this form.  [default: github where GITHUB_ACTIONS is true, else text]",
+    form=Row(
+        f"Print the findings as {', '.join(FORMS)}.  [default: github where GITHUB_ACTIONS is true, else text]",
+        "FORM",
+        flag="--format",
+        choices=FORMS,
     ),
-    output=click.option(
-        "-o",
-        "--output",
-        type=OUTPUT_FILE,
-        help="Write the form to this file, by default that of its suffix (.sarif, .xml for junit, .md, .json, "
-        ".txt), and print the usual one.",
+    output=Row(
+        "Write the form to this file, by default that of its suffix (.sarif, .xml for junit, .md, .json, .txt), and "
+        "print the usual one.",
+        "PATH",
     ),
     force=Row("Replace an earlier output in the same form, and no other kind of file."),
-    json=_display.json_option("The same as --format json (schema: docs/json.md)."),
-    **ALLOWING,
 )
 @watching()
 def command(paths: tuple[str, ...], *, form: str | None, output: str | None, force: bool, **options: Any) -> int:
@@ -270,7 +236,7 @@ def command(paths: tuple[str, ...], *, form: str | None, output: str | None, for
     $ paramtool check models/*.safetensors --lock paramtool.lock
     $ paramtool check --config paramtool.toml -o results.sarif
     """
-    form = "json" if _display.current.as_json else form
+    form = "json" if current.as_json else form
     written = form or (form_of(output) if output is not None else None)
     found = _found(paths, options)
     usual = "github" if is_github() else "text"
@@ -304,28 +270,27 @@ def command(paths: tuple[str, ...], *, form: str | None, output: str | None, for
 
 MANY_NAMES = 4
 """The most tensors that a row names."""
-LISTED = "--verbose and --format json list them"
 
 
-def _checked_rows(found: Checked) -> _render.Rows:
+def _checked_rows(found: Checked) -> Rows:
     """Findings of the run, what was used, the findings of each file, assumptions, counts, and what comes next."""
     yield from _findings(one for one in found.general if one.id != LOWERED.id)
     used = [("lock", found.lock), ("configuration", found.config)]
     if texts := [f"{word} {path}" for word, path in used if path]:
-        yield ("checked by", ", ".join(texts))
+        yield "checked by", ", ".join(texts)
     for file in found.files:
         yield from _findings(file.findings)
-        yield from _render.every("note", (f"{file.path}: {text}" for text in file.notes))
-    yield ("verdict", f"{found.summary}, exit code {found.exit_code}" if found.exit_code else found.summary)
+        yield from every("note", (f"{file.path}: {text}" for text in file.notes))
+    yield "verdict", f"{found.summary}, exit code {found.exit_code}" if found.exit_code else found.summary
     # What a person does next: lock what passes, or look at what a rule finds.
     if found.exit_code == 0 and not found.lock and found.files:
         paths = " ".join(quoted(file.path) for file in found.files[:4])
-        yield (NEXT, f"paramtool lock {paths}{' ...' if len(found.files) > 4 else ''}")
+        yield NEXT, f"paramtool lock {paths}{' ...' if len(found.files) > 4 else ''}"
     for file in found.files:
         failing = [one for one in file.findings if one.fails and not file.error]
         rules = [f" --fail-on {quoted(one.rule)}" for one in failing if _is_rule(one.rule)]
         if rules or any(one.id.startswith("PT1") for one in failing):  # ties, which inspect lists
-            yield (NEXT, f"paramtool inspect {quoted(file.path)}{''.join(rules[:1])}")
+            yield NEXT, f"paramtool inspect {quoted(file.path)}{''.join(rules[:1])}"
             break
 
 
@@ -337,44 +302,38 @@ def _is_rule(text: str) -> bool:
         return False
 
 
-def _error_rows(error: ParamtoolError) -> _render.Rows:
+def _error_rows(error: ParamtoolError) -> Rows:
     """Why nothing was checked."""
-    yield ("error", error.message)
-    yield ("verdict", f"nothing checked, exit code {error.exit_code}")
+    yield "error", error.message
+    yield "verdict", f"nothing checked, exit code {error.exit_code}"
 
 
-def _findings(findings: Iterable[Finding]) -> _render.Rows:
+def _findings(findings: Iterable[Finding]) -> Rows:
     """A row for what is found, with the first tensors of those of which the same is found; of one kind the first rows.
 
     With --verbose each finding has a row of its own.
     """
     kinds: dict[tuple[str, str, bool], dict[object, list[Finding]]] = {}
     for number, finding in enumerate(findings):
-        same = (finding.what, finding.allowed) if finding.what and not _display.current.verbose else number
+        same = (finding.what, finding.allowed) if finding.what and not current.verbose else number
         groups = kinds.setdefault((finding.id, finding.severity, bool(finding.allowed)), {})
         groups.setdefault(same, []).append(finding)
-    most = _display.most(MAX_LISTED)
     for (rule_id, _, _), groups in kinds.items():
         rule, rows = f"{rule_id} {BY_ID[rule_id].name}", list(groups.values())
-        for group in rows[:most]:
+        for group in rows[: most(MAX_LISTED)]:
             one = group[0]
             message = one.message if len(group) == 1 else _of_several(group)
-            yield (
-                label(one),
-                _where(one),
-                f"{rule}: {message}",
-                (f"allowed {one.allowed}" if one.allowed else ""),
-            )
-        if more := sum(map(len, rows[most:])):
+            yield label(one), _where(one), f"{rule}: {message}", f"allowed {one.allowed}" if one.allowed else ""
+        if more := sum(map(len, rows[most(MAX_LISTED) :])):
             one = rows[0][0]
-            yield (label(one), _where(one), f"{rule}: and {more} more; {LISTED}")
+            yield label(one), _where(one), f"{rule}: and {more} more; {LISTED}"
 
 
 def _of_several(group: list[Finding]) -> str:
     """What is found of several tensors, and the first names."""
     listed = f"; {LISTED}" if len(group) > MANY_NAMES else ""
     names = some([one.names[0] for one in group], MANY_NAMES)
-    return f"{plural(len(group), 'tensor')}, each {group[0].what}: {names}{listed}"
+    return f"{plural(group, 'tensor')}, each {group[0].what}: {names}{listed}"
 
 
 def label(finding: Finding) -> str:

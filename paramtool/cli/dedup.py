@@ -3,47 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _completion, _render
-from paramtool.cli._display import most
-from paramtool.cli._options import (
-    ALIGN,
-    EACH,
-    FORMAT,
-    MAX_SHARD_SIZE,
-    MEMORY,
-    OBJECTS,
-    ONLY,
-    WEIGHTS,
-    WRITING,
-    Row,
-    command_line,
-)
-from paramtool.cli._render import MANY, every, listed, rest
-from paramtool.cli._text import (
-    BESIDE,
-    FILE,
-    NEXT,
-    OUTPUT,
-    load_line,
-    named,
-    plural,
-    size,
-    verify_line,
-    wrapped,
-)
-from paramtool.cli._written import beside, checked, each_set, head, physical, weakest
+from paramtool.cli import _render
+from paramtool.cli._options import BESIDE, EACH, OUTPUT, Row, command_line
+from paramtool.cli._render import MANY, NEXT, Rows, every, listed, most, rest
+from paramtool.cli._written import beside, checked, each_set, head, physical, verify_line, weakest
+from paramtool.cli.inspect import shared
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
 from paramtool.commands.inspect import parameter
-from paramtool.errors import leading
+from paramtool.errors import leading, plural
 from paramtool.formats.object_tree import sections
-from paramtool.model.alias import Alias
+from paramtool.model.display import size
 from paramtool.passes import select
 
 if TYPE_CHECKING:
@@ -52,7 +28,7 @@ if TYPE_CHECKING:
 
 @command_line(
     dedup_command.dedup,
-    click.argument("ckpt", type=FILE, nargs=-1, required=True),
+    "CKPT...",
     common="output keep only ties max_shard_size min_equal_bytes derive_casts config dry_run force",
     codes="0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 the format cannot hold it, 7 output.",
     output=Row(f"{OUTPUT}  Several inputs need a folder.  [default: <stem>.dedup.safetensors beside CKPT{BESIDE}]"),
@@ -60,19 +36,12 @@ if TYPE_CHECKING:
         "Which of the names that share bytes owns them: the first or the last in the file, or the one that "
         "matches GLOB (as in fnmatch).",
         "first|last|GLOB",
-        _completion.names,
     ),
-    weights=WEIGHTS,
     each=EACH,
-    only=ONLY,
     ties=Row(
         "Record NAME, which CKPT omits, as another name of the tensor OTHER.  Repeatable.",
         "NAME=OTHER",
-        _completion.names,
     ),
-    max_shard_size=MAX_SHARD_SIZE,
-    format=FORMAT,
-    align=ALIGN,
     share_renamed=Row(
         "For folders and several inputs: also share equal "
         "bytes under different names.  Programs without paramtool then miss these names."
@@ -84,13 +53,8 @@ if TYPE_CHECKING:
         "Do not store a tensor that is a cast of another, such as a bfloat16 copy; loading calculates it."
     ),
     fold_constants=Row("Store a tensor of one repeated value as that value."),
-    memory=MEMORY,
-    **OBJECTS,
-    **WRITING,
 )
-def command(
-    ckpt: tuple[str, ...], output: str | None, *, each: bool, **flags: Any,
-) -> None:  # fmt: skip
+def command(ckpts: tuple[str, ...], output: str | None, *, each: bool, **flags: Any) -> None:
     """Write a checkpoint that stores every byte once and records every name.
 
     \b
@@ -102,82 +66,63 @@ def command(
     """
     alone = {"--ties": flags["ties"], "--format": flags["format"], "--each": each}
     for flag, given in alone.items():
-        if given and len(ckpt) > 1:
+        if given and len(ckpts) > 1:
             raise click.BadParameter("takes one input", param_hint=flag)
     chosen = dedup_command.DedupOptions(**flags)
-    if len(ckpt) > 1:
+    if len(ckpts) > 1:
         if output is None:
             raise click.UsageError("several inputs need an output folder: -o DIR")
         from paramtool.commands.dedup_many import dedup_family
 
-        family = dedup_family(ckpt, output, chosen, share_renamed=chosen.share_renamed, progress=_render.progress)
-        _render.report(family, _family_rows(family), family.warnings)
+        family = dedup_family(ckpts, output, chosen, share_renamed=chosen.share_renamed, progress=_render.progress)
+        _render.report(family, _family_rows)
         return
-    if chosen.share_renamed and not os.path.isdir(ckpt[0]):
+    if chosen.share_renamed and not os.path.isdir(ckpts[0]):
         raise click.BadParameter("needs a folder or several inputs", param_hint="--share-renamed")
     if each:
-        together = dedup_command.dedup_each(ckpt[0], output, chosen, progress=_render.progress)
+        together = dedup_command.dedup_each(ckpts[0], output, chosen, progress=_render.progress)
         each_set(together, _rows, _flag)
         return
-    found = dedup_command.dedup(ckpt[0], output, chosen, progress=_render.progress)
-    _render.report(found, _rows(found), found.warnings)
+    _render.report(dedup_command.dedup(ckpts[0], output, chosen, progress=_render.progress), _rows)
 
 
-def _rows(found: Deduped) -> _render.Rows:
+def _rows(found: Deduped) -> Rows:
     yield head(found, "dedup")
-    groups = list(found.graph.groups())
-    stored = f"{plural(len(found.plan.order), 'name')} on {plural(len(found.plan.targets), 'stored tensor')}"
-    yield ("size", _gained(found, groups))
+    stored = f"{plural(found.plan.order, 'name')} on {plural(found.plan.targets, 'stored tensor')}"
+    yield "size", _gained(found)
     yield from physical(found, found.nbytes_after)
-    yield ("names", stored, *checked(found))
-    for owner, members in groups[: most(MANY)]:
-        # What is stored, and a row for each other name of it: the same memory, or equal bytes that part on load.
-        sets = {member.alias_set for member in members}
-        own = next((one.alias_set for one in members if one.name == owner), "") or next(
-            (one.alias_set for one in members if one.evidence != "content"), members[0].alias_set
-        )
-        is_span = owner in found.graph.anonymous
-        what = f"{plural(len(members), 'window')} on one span" if is_span else named(owner)
-        yield ("shared" if len(sets) == 1 else "equal", what, size(found.graph.owners[owner].nbytes))
-        constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
-        others = []
-        for one in members:
-            relation = "" if (way := found.graph.relation(one)) == "same" else f", {way}"
-            kind = ", constant" if one.name in constants else ""
-            how = "same memory" if one.alias_set == own else f"equal bytes{kind}, stored once, separate on load"
-            others += [(f"  {named(one.name)}", f"{how}{relation}")] if one.name != owner else []
-        yield from listed("", others, "name")
-    yield from rest("shared", groups, "group")
+    yield "names", stored, *checked(found)
+    yield from shared(found)
     yield from _derived(found)
     roles = {name: entry.role for name, entry in found.checkpoint.entries.items()}
     state = sum(one.nbytes for one in found.plan.targets if roles.get(one.name) == "optimizer")
     if 2 * state > found.plan.nbytes and any(section.name == "model" for section in found.checkpoint.sections):
-        yield ("note", f"{size(state)} of it are an optimizer's state, which --only model leaves out")
+        yield "note", f"{size(state)} of it are an optimizer's state, which --only model leaves out"
     for names in found.tied:
-        yield ("tied", ", ".join(names), "equal, stored once: config.json ties them, so from_pretrained finds them")
+        yield "tied", ", ".join(names), "equal, stored once: config.json ties them, so from_pretrained finds them"
     if found.repeated_nbytes:
         why = (
             "torch would tie names that are only equal"
             if found.format == "torch"
             else "so that programs without paramtool find every name; --share-renamed stores them once"
         )
-        yield ("equal", f"{size(found.repeated_nbytes)} stored again", why)
+        yield "equal", f"{size(found.repeated_nbytes)} stored again", why
     if found.unused_nbytes:
-        yield ("unused", size(found.unused_nbytes), "used by no tensor, left behind")
-    yield from beside(found.sidecars, found.left_out, found.changed, found.needs)
+        yield "unused", size(found.unused_nbytes), "used by no tensor, left behind"
+    yield from beside(found)
     if found.written and found.format == "torch":
-        yield ("load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True works too")
+        yield "load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True works too"
     elif found.written and any(parameter(*one) for one in found.checkpoint.entries.items()):
         section, inside = _where_in(found)
         line = load_line(found.output, inside, section, is_plain=not found.plan.aliases)
-        yield ("load it", line, wrapped(select.wrapper(inside)))
+        yield "load it", line, wrapped(select.wrapper(inside))
     if found.written:
-        yield (NEXT, verify_line(found.output, found.input, found.section, _flag(found)))
+        yield NEXT, verify_line(found.output, found.input, found.section, _flag(found))
 
 
-def _gained(found: Deduped, groups: Sequence[tuple[str, tuple[Alias, ...]]]) -> str:
+def _gained(found: Deduped) -> str:
     """The sizes before and after, and what makes the difference, or that nothing does."""
-    before, after = found.nbytes_before, found.nbytes_after
+    before, after, groups = found.nbytes_before, found.nbytes_after, [*found.graph.groups()]
     sizes = f"{size(before)} -> {size(after)}"
     is_shared = any(member.evidence == "content" for _, members in groups for member in members)
     if is_shared or found.unused_nbytes or found.plan.derived:
@@ -202,13 +147,13 @@ def _where_in(found: Deduped) -> tuple[str, Sequence[str]]:
     return section.name, [name.removeprefix(section.prefix) for name in names if name.startswith(section.prefix)]
 
 
-def _derived(found: Deduped) -> _render.Rows:
+def _derived(found: Deduped) -> Rows:
     """What is not stored but calculated, and what could be."""
     done = found.plan.derived
     for name, how in islice(done.items(), most(MANY)):
         view, window = found.plan.names[name].window, how.window
         if window is None:
-            yield ("constant", name, f"{size(view.nbytes)} stored as one value of {view.dtype.name}")
+            yield "constant", name, f"{size(view.nbytes)} stored as one value of {view.dtype.name}"
         else:
             lost = "nothing is lost" if how.lossless else "rounded to nearest even"
             yield ("cast", name, f"{view.dtype.name} of {window.storage} ({window.dtype.name}), {lost}",
@@ -226,11 +171,8 @@ def _derived(found: Deduped) -> _render.Rows:
 # --- `paramtool dedup` of several inputs: a folder for each, with what they have in common once -----------------------
 
 
-def _family_rows(found: Family) -> _render.Rows:
-    yield (
-        "dedup" if found.written else "dry run",
-        f"{plural(len(found.members), 'checkpoint')} -> {found.output}",
-    )
+def _family_rows(found: Family) -> Rows:
+    yield "dedup" if found.written else "dry run", f"{plural(found.members, 'checkpoint')} -> {found.output}"
     inputs = (
         (
             f"{one.input} -> {one.folder}",
@@ -242,13 +184,13 @@ def _family_rows(found: Family) -> _render.Rows:
     yield from listed("input", inputs, "checkpoint")
     yield from every("left out", (f"{one.input}: {text}" for one in found.members for text in one.left_out))
     change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
-    yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})", "shared files counted once")
+    yield "size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})", "shared files counted once"
     yield from physical(found, found.nbytes_after)
     together = sum(len(shard.files) > 1 for shard in found.shards)
     how = "hard links" if found.linked else "copied into each folder: this file system has no hard links"
-    yield ("files", plural(len(found.shards), "shard"), f"{together} of several inputs", *([how] if together else []))
+    yield "files", plural(found.shards, "shard"), f"{together} of several inputs", *([how] if together else [])
     names = sum(member.names for member in found.members)
-    yield ("names", plural(names, "name"), *checked(found))
+    yield "names", plural(names, "name"), *checked(found)
     if found.renamed_nbytes and found.share_renamed:
         yield ("renamed", f"{size(found.renamed_nbytes)} under other names are only in the record",
                "programs without paramtool miss these names")  # fmt: skip
@@ -257,5 +199,34 @@ def _family_rows(found: Family) -> _render.Rows:
                "--share-renamed stores them once, for paramtool alone; config.json ties one folder only")  # fmt: skip
     if found.written:
         first = found.members[0]
-        yield ("load it", load_line(first.folder, [f"{first.wrapper}weight"]), wrapped(first.wrapper))
-        yield (NEXT, verify_line(first.folder, first.input, first.section))
+        yield "load it", load_line(first.folder, [f"{first.wrapper}weight"]), wrapped(first.wrapper)
+        yield NEXT, verify_line(first.folder, first.input, first.section)
+
+
+def load_line(path: str, names: Collection[str], only: str = "", *, is_plain: bool = False) -> str:
+    """The line of Python that loads a file, or a folder that is written, into a model.
+
+    `names` are those of the model, in the section `only` of the file.
+
+    PEFT gives the tensors of an adapter other names than its files have (`get_peft_model_state_dict`, 0.21).  It opens
+    the folder itself where `is_plain` says that every name is stored.
+
+    >>> print(load_line("a.safetensors", ["module.weight"]))
+    paramtool.torch.load_model(model, 'a.safetensors', prefix='module.')
+    """
+    from paramtool.commands.adapter_config import NAME
+    from paramtool.passes import select
+
+    is_folder = os.path.isfile(os.path.join(path, NAME))
+    if is_folder and is_plain:
+        return f"peft.PeftModel.from_pretrained(base, {path!r})"
+    if is_folder or (names and all(name.startswith("base_model.model.") for name in names)):
+        return f"peft.set_peft_model_state_dict(model, paramtool.torch.load_file({path!r}))"
+    said = {"only": only, "prefix": select.wrapper(names)}
+    more = "".join(f", {key}={value!r}" for key, value in said.items() if value)
+    return f"paramtool.torch.load_model(model, {path!r}{more})"
+
+
+def wrapped(prefix: str) -> str:
+    """Why a line that loads a file names a prefix."""
+    return f"the names begin with {prefix}, as a wrapper saves them; the model is the one inside" if prefix else ""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from math import inf
 from typing import Any
 
 import click
 
-from paramtool.cli import _completion, _display, _render
-from paramtool.cli._options import JSON, MEMORY, READING, Row, command_line
-from paramtool.cli._render import every
-from paramtool.cli._text import FILE
+from paramtool.cli import _render
+from paramtool.cli._options import Row, command_line
+from paramtool.cli._paths import FILE
+from paramtool.cli._render import Rows, current, every
 from paramtool.commands.diff import diff as diff_command
 from paramtool.commands.diff.diff import Diffed
 from paramtool.commands.diff.find_base import BaseFound
@@ -19,27 +20,16 @@ from paramtool.errors import exit_code as first_of
 from paramtool.errors import leading, plural
 from paramtool.grouping import grouped
 from paramtool.model.checkpoint import GRAPH
-from paramtool.model.diff import (
-    KINDS,
-    LABELS,
-    RENAMED,
-    SAME,
-    Distance,
-    TensorDiff,
-    counts,
-    far,
-)
+from paramtool.model.diff import KINDS, LABELS, RENAMED, SAME, Distance, TensorDiff, counts, far
 from paramtool.model.display import size
 from paramtool.passes.diff.names import NUMBER
-
-CODES = "0 compared, 1 other weights, or no base (with --exit-code), 2 usage, 3 bad file, 4 unsafe file."
 
 
 @command_line(
     diff_command.diff,
-    click.argument("paths", type=FILE, nargs=-1, metavar="A B"),
+    "paths=A B",
     common="find_base stat rows exit_code strict atol rtol only config",
-    codes=CODES,
+    codes="0 compared, 1 other weights, or no base (with --exit-code), 2 usage, 3 bad file, 4 unsafe file.",
     find_base=Row(
         "Instead: name the base that X was fine-tuned from, of the candidates A, B and more, by sampled rows.",
         "X",
@@ -51,33 +41,18 @@ CODES = "0 compared, 1 other weights, or no base (with --exit-code), 2 usage, 3 
     strict=Row(
         "With --exit-code: names, layouts, lossless casts, metadata and graph constants have to be the same, too."
     ),
-    atol=click.option(
-        "--atol",
+    atol=Row(
+        "With --exit-code: accept numbers that are no further apart than X + RTOL * |b|, as numpy.allclose.",
+        "X",
         type=float,
-        default=0.0,
-        metavar="X",
-        help="With --exit-code: accept numbers that are no further apart than X + RTOL * |b|, as numpy.allclose.",
     ),
-    rtol=click.option(
-        "--rtol", type=float, default=0.0, metavar="RTOL", help="The same, relative to the numbers of B."
-    ),
-    only=Row("Compare this section of both.", "SECTION", _completion.sections_of("paths")),
-    memory=MEMORY,
-    **READING,
-    json=JSON,
+    rtol=Row("The same, relative to the numbers of B.", "RTOL"),
+    only=Row("Compare this section of both.", "SECTION"),
 )
 def command(
-    paths: tuple[str, ...],
-    *,
-    find_base: str | None,
-    stat: bool,
-    rows: bool,
-    exit_code: bool,
-    strict: bool,
-    atol: float,
-    rtol: float,
-    **options: Any,
-) -> int:
+    paths: tuple[str, ...], *, find_base: str | None, stat: bool, rows: bool, exit_code: bool, strict: bool,
+    atol: float | None, rtol: float, **options: Any,
+) -> int:  # fmt: skip
     """Compare two checkpoints by content: what changed, and what is the same under other names or in another layout.
 
     Every verdict is proved by comparing all bytes.
@@ -86,41 +61,37 @@ def command(
     $ paramtool diff base/ finetuned/
     $ paramtool diff --find-base finetuned/ candidate-1/ candidate-2/
     """
-    _check(paths, find_base, exit_code, strict or bool(atol or rtol))
-    for flag, number in (("--atol", atol), ("--rtol", rtol)):
+    if find_base is not None and not paths:
+        raise click.UsageError(f"no candidates are given; expected --find-base {find_base} CANDIDATE...")
+    if find_base is None and len(paths) != 2:
+        given = "1 is" if len(paths) == 1 else f"{len(paths)} are"
+        raise click.UsageError(f"diff compares two checkpoints, A and B, and {given} given")
+    if (strict or atol or rtol) and not exit_code:
+        raise click.UsageError("--strict, --atol and --rtol say when --exit-code gives 1, and --exit-code is not given")
+    for flag, number in (("--atol", atol or 0), ("--rtol", rtol)):
         if not 0 <= number < inf:
             raise click.UsageError(f"{flag} is {number:g}; expected a finite number, which is 0 or more")
     if find_base is not None:
         if stat or rows or strict or atol or rtol or options.pop("only") is not None:
             raise click.UsageError("--find-base takes --exit-code alone of what is said of two checkpoints")
-        return _find_base(find_base, paths, options, exit_code=exit_code)
+        from paramtool.commands.diff import find_base as finding
+
+        options.pop("memory")
+        base = finding.find_base(find_base, paths, progress=_render.counted, **options)
+        _render.report(base, _base_rows)
+        return first_of([*(one.exit_code for one in base.candidates), int(exit_code and not base.base)])
     found = diff_command.diff(*paths, rtol=rtol, progress=_render.progress, **options)
-    made = _rows(found, stat=stat, rows=rows, strict=strict)
-    if _display.current.quiet:
-        made = iter([] if found.is_same else [("difference", found.verdict)])
+    made: Any = partial(_rows, stat=stat, rows=rows, strict=strict)
+    if current.quiet:
+        made = _quietly
     _render.report(found, made, (*found.notes, *found.doubts))
-    return 1 if exit_code and not found.judge(strict=strict, atol=atol) else 0
+    return int(exit_code and not found.judge(strict=strict, atol=atol or 0.0))
 
 
-def _check(paths: tuple[str, ...], find_base: str | None, exit_code: bool, judges: bool) -> None:
-    """A usage error for another number of checkpoints than two, and for options that do nothing."""
-    if find_base is not None and not paths:
-        raise click.UsageError(f"no candidates are given; expected --find-base {find_base} CANDIDATE...")
-    if find_base is None and len(paths) != 2:
-        found = "1 is" if len(paths) == 1 else f"{len(paths)} are"
-        raise click.UsageError(f"diff compares two checkpoints, A and B, and {found} given")
-    if judges and not exit_code:
-        raise click.UsageError("--strict, --atol and --rtol say when --exit-code gives 1, and --exit-code is not given")
-
-
-def _find_base(path: str, candidates: tuple[str, ...], options: dict[str, Any], *, exit_code: bool) -> int:
-    """The candidates by their distance, and the one that is the base."""
-    from paramtool.commands.diff.find_base import find_base
-
-    options.pop("memory")
-    found = find_base(path, candidates, progress=_render.counted, **options)
-    _render.report(found, _base_rows(found))
-    return first_of([*(one.exit_code for one in found.candidates), int(exit_code and not found.base)])
+def _quietly(found: Diffed) -> Rows:
+    """With --quiet: that there is a difference."""
+    if not found.is_same:
+        yield "difference", found.verdict
 
 
 # --- The rows of `paramtool diff`: the verdict, then tensors with one verdict and one map together --------------------
@@ -132,7 +103,7 @@ MAX_SPANS = 8
 """The most spans of rows that are written out."""
 
 
-def _rows(found: Diffed, *, stat: bool, rows: bool, strict: bool = False) -> _render.Rows:
+def _rows(found: Diffed, *, stat: bool, rows: bool, strict: bool = False) -> Rows:
     """The verdict and counts; without `stat` also what differs, and with `rows` which rows.
 
     What gives exit code 1 is among them in any case: ties and objects, with `strict` also metadata.
@@ -150,7 +121,7 @@ def _rows(found: Diffed, *, stat: bool, rows: bool, strict: bool = False) -> _re
     yield "note", f"read {size(found.nbytes_read)} in {found.seconds:.1f} s"
 
 
-def _tensors(found: Iterable[TensorDiff], rows: bool) -> _render.Rows:
+def _tensors(found: Iterable[TensorDiff], rows: bool) -> Rows:
     """One row for all tensors whose names, verdicts and maps differ only in numbers."""
     groups = grouped(  # exporters number what is in a graph, and these names say nothing
         (
@@ -167,7 +138,7 @@ def _tensors(found: Iterable[TensorDiff], rows: bool) -> _render.Rows:
             names = leading([(one.b or one.a)[0] for one in members])
         elif len(members) == 1:
             names = _names(first, numbers=True)
-        yield LABELS[kind], plural(len(members), "tensor"), names, _detail(members, with_mean=rows)
+        yield LABELS[kind], plural(members, "tensor"), names, _detail(members, with_mean=rows)
         if rows:
             for one in members:
                 if one.change and one.change.rows:
@@ -176,7 +147,7 @@ def _tensors(found: Iterable[TensorDiff], rows: bool) -> _render.Rows:
 
 def _is_alone(one: TensorDiff) -> bool:
     """Whether a tensor has a row of its own: its difference is no number, or all are asked for."""
-    return _display.current.verbose or (one.change is not None and not one.change.is_finite)
+    return current.verbose or (one.change is not None and not one.change.is_finite)
 
 
 def _numberless(text: str) -> str:
@@ -236,7 +207,7 @@ def _spans(change: Distance) -> str:
     return f"{plural(change.row_count, 'row')}: {shown}{more}"
 
 
-def _base_rows(found: BaseFound) -> _render.Rows:
+def _base_rows(found: BaseFound) -> Rows:
     """The base of a fine-tune, and how far each candidate is."""
     yield "verdict", found.answer
     for one in found.candidates:

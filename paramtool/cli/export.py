@@ -8,30 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paramtool.cli import _completion, _render
-from paramtool.cli._options import (
-    ALIGN,
-    EACH,
-    FORMAT,
-    MAX_SHARD_SIZE,
-    PATH,
-    WEIGHTS,
-    WRITING,
-    Row,
-    command_line,
-)
-from paramtool.cli._render import listed
-from paramtool.cli._text import (
-    BESIDE,
-    FILE_OR_STDIN,
-    NEXT,
-    OUTPUT_ANY,
-    named,
-    plural,
-    size,
-    verify_line,
-)
-from paramtool.cli._written import beside, each_set, head, physical
+from paramtool.cli._options import BESIDE, EACH, OUTPUT_ANY, Row, command_line
+from paramtool.cli._paths import FILE_OR_STDIN
+from paramtool.cli._render import NEXT, Rows, listed, named
+from paramtool.cli._written import beside, each_set, head, physical, verify_line
 from paramtool.commands import export as export_command
+from paramtool.errors import plural
+from paramtool.model.display import size
 
 if TYPE_CHECKING:
     from paramtool.commands.export import Exported
@@ -39,7 +22,7 @@ if TYPE_CHECKING:
 
 @command_line(
     export_command.export,
-    PATH,
+    "FILE",
     common="output names like all_names only prefix rename config dry_run force",
     codes="0 fine, 2 name missing, 3 bad file, 4 unsafe file, 6 the format cannot hold it, 7 output.",
     names=Row("Write the names in this file, one a line; - reads standard input.", "NAMES.txt", type=FILE_OR_STDIN),
@@ -48,26 +31,18 @@ if TYPE_CHECKING:
     like_only=Row(
         "Take the names of this section of OTHER_CKPT and strip its prefix.", "SECTION", _completion.sections_of("like")
     ),
-    weights=WEIGHTS,
     each=EACH,
     only=Row(
         "Read this section of FILE and strip its prefix; `model` is the model, whatever its section is called.",
         "SECTION",
-        _completion.sections,
     ),
-    prefix=Row("Keep the names in FILE that begin with P, and strip it.", "P", _completion.prefixes),
+    prefix=Row("Keep the names in FILE that begin with P, and strip it.", "P"),
     rename=Row("Rename a name or a pattern, such as 'bert.*=*'.  Repeatable; rules apply in order.", "FROM=TO"),
-    ties=Row("Where FILE omits NAME, write the tensor OTHER under it.  Repeatable.", "NAME=OTHER", _completion.names),
+    ties=Row("Where FILE omits NAME, write the tensor OTHER under it.  Repeatable.", "NAME=OTHER"),
     output=Row(f"Where to write.  {OUTPUT_ANY}  [default: <stem>.plain.safetensors beside FILE{BESIDE}]"),
-    max_shard_size=MAX_SHARD_SIZE,
-    format=FORMAT,
-    align=ALIGN,
-    **WRITING | {"dry_run": Row("Print what would be written and write nothing.")},
+    dry_run=Row("Print what would be written and write nothing."),
 )
-def command(
-    path: str, names: str | None, like: str | None, *, all_names: bool, output: str | None,
-    each: bool, **flags: Any,
-) -> None:  # fmt: skip
+def command(file: str, names: str | None, output: str | None, *, each: bool, **flags: Any) -> None:
     """Write a plain file with exactly the names that a variant wants.  Each name is stored separately.
 
     The names are those of --names or --like, else of the model of --config (transformers builds it), else all.  --only
@@ -83,34 +58,28 @@ def command(
     $ paramtool export bert.pt --prefix bert. --rename '*.gamma=*.weight'
     """
     if each:
-        if not all_names or flags["like_only"] is not None:
+        if not flags.pop("all_names") or flags["like_only"] is not None:
             raise click.BadParameter(
                 "writes every name of each set, so it needs --all-names and excludes --like-only", param_hint="--each"
             )
         for name in ("ties", "format"):
             if flags[name]:
                 raise click.BadParameter("is for one set of weights, and --each takes all", param_hint=f"--{name}")
+        del flags["like"]
         chosen = export_command.ExportOptions(**flags)
-        together = export_command.export_each(path, output, options=chosen, progress=_render.progress)
+        together = export_command.export_each(file, output, options=chosen, progress=_render.progress)
         each_set(together, partial(_rows, like=None), lambda found: "--subset")
         return
     from pathlib import Path
 
-    found = export_command.export(
-        path,
-        output,
-        names=None if names is None else Path(names),
-        like=like,
-        all_names=all_names,
-        progress=_render.progress,
-        **flags,
-    )
-    _render.report(found, _rows(found, like), found.warnings)
+    listed = None if names is None else Path(names)
+    found = export_command.export(file, output, names=listed, progress=_render.progress, **flags)
+    _render.report(found, partial(_rows, like=flags["like"]))
 
 
-def _rows(found: Exported, like: str | None) -> _render.Rows:
+def _rows(found: Exported, like: str | None) -> Rows:
     whose = f"names of section {found.like_section} of {like}" if found.like_section is not None else ""
-    yield head(found, "export", plural(len(found.names), "name"), size(found.nbytes), whose)
+    yield head(found, "export", plural(found.names, "name"), size(found.nbytes), whose)
     yield from physical(found, found.nbytes)
     if not found.written:
         yield from (
@@ -121,9 +90,9 @@ def _rows(found: Exported, like: str | None) -> _render.Rows:
         yield from listed("renamed", ((name, f"was {old}") for name, old in found.renamed.items()))
     tied = ((name, f"written from {other}, which FILE has") for name, other in found.tied.items())
     yield from listed("tied", tied, "name")
-    yield from beside(found.sidecars, found.left_out)
+    yield from beside(found)
     if not found.written:
         return
     yield ("verified", "all read back and equal") if found.verified else ("not done", "not verified (--no-verify)")
     if not found.renamed and not found.tied:
-        yield (NEXT, verify_line(found.output, found.input, found.section, "--subset"))
+        yield NEXT, verify_line(found.output, found.input, found.section, "--subset")

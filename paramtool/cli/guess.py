@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from paramtool.cli import _completion, _render
-from paramtool.cli._inspect_rows import parts
-from paramtool.cli._options import JSON, PATH, READING, Row, command_line
-from paramtool.cli._render import every
-from paramtool.cli._text import plural, quoted
+from paramtool.cli._options import Row, command_line
+from paramtool.cli._render import Rows, every
+from paramtool.cli._streams import quoted
+from paramtool.cli.inspect import parts
 from paramtool.commands import guess as guess_command
 from paramtool.commands.seen_parts import fused_place
+from paramtool.errors import plural
 
 if TYPE_CHECKING:
-    from paramtool.commands.guess import Considered, Guessed
+    from paramtool.commands.guess import Considered, Guessed, LayoutGuess
     from paramtool.guessing.candidates import Guess
     from paramtool.passes.parts.seen_groups import SeenGroup
 
@@ -25,29 +28,16 @@ MANY_ALIKE = 4
 
 @command_line(
     guess_command.guess,
-    PATH,
+    "FILE",
     common="at spec limit toml",
     codes="0 found, 1 nothing fits, 2 usage, 3 bad file, 4 unsafe file, 5 --toml cannot describe it.",
     at=Row("Only this tensor or module.  [default: all tensors of the model]", "NAME", _completion.modules),
     spec=Row('List only candidates that agree with WORDS: "lstm hidden=128 layers=2".', "WORDS"),
     limit=Row("List at most N candidates for each tensor or module.", "N", type=click.IntRange(1)),
     values=Row("Read no tensor data; rank the candidates by sizes and names alone."),
-    toml=Row(
-        "For names of no known layout: print a --layout-file with the gates of LAYOUT.", "LAYOUT", _completion.layouts
-    ),
-    **READING,
-    json=JSON,
+    toml=Row("For names of no known layout: print a --layout-file with the gates of LAYOUT.", "LAYOUT"),
 )
-def command(
-    path: str,
-    at: str | None,
-    spec: str,
-    limit: int,
-    *,
-    values: bool,
-    toml: str | None,
-    **allowed: Any,
-) -> int:
+def command(file: str, *, values: bool, toml: str | None, **options: Any) -> int:
     """List the recurrent networks that tensors could be, attention, gated MLPs and experts, and the layouts that their
     fused tensors could have, each with its reasons.
 
@@ -61,67 +51,63 @@ def command(
     $ paramtool guess model.safetensors --at 'model.layers.*.self_attn'
     """
     if toml is not None:
-        _render.lines(guess_command.guess(path, at, values=False, **allowed).toml(toml).splitlines())
+        _render.lines(guess_command.guess(file, values=False, **options).toml(toml).splitlines())
         return 0
-    found = guess_command.guess(path, at, limit, spec=spec, values=values, progress=_render.progress, **allowed)
-    _render.report(found, _rows(found, values), (), found.commands)
+    found = guess_command.guess(file, values=values, progress=_render.progress, **options)
+    _render.report(found, partial(_rows, values=values), (), found.commands)
     return 0 if found.candidates or found.parts else 1
 
 
-def _rows(found: Guessed, values: bool) -> _render.Rows:
-    counts = [plural(len(found.checkpoint.entries), "tensor")]
+def _rows(found: Guessed, values: bool) -> Rows:
+    counts = [plural(found.checkpoint.entries, "tensor")]
     if found.considered or found.parts is None:
-        counts.append(plural(len(found.considered), "place"))
-    yield ("file", found.path, " · ".join([found.checkpoint.format, *counts]))
+        counts.append(plural(found.considered, "place"))
+    yield "file", found.path, " · ".join([found.checkpoint.format, *counts])
     yield from every("note", found.checkpoint.notes)
     for place, candidates in found.places():
         fits = plural(place.fits, "network fits", "networks fit")
         if place.fits > place.listed:
             fits += f", {place.listed} listed: --limit lists more"
-        yield (place.what, place.at or "(top)", _shape(place, found), fits)
+        yield place.what, place.at or "(top)", _shape(place, found), fits
         for one in candidates:
-            alike = (
-                f"or {', '.join(one.alike[:MANY_ALIKE])}{' ...' if one.alike[MANY_ALIKE:] else ''}" if one.alike else ""
-            )
-            yield (
-                "candidate",
-                f'--layout {one.layout} --spec "{one.spec}"',
-                one.sure,
-                "; ".join(one.reasons),
-                alike,
-            )
+            yield from _candidate(one, one.alike)
         yield from (("decide", place.at or "(top)", fact) for fact in place.decide)
         if place.decide and not place.is_refused:
-            yield ("then", place.at or "(top)", _then(place, candidates, found.path))
+            yield "then", place.at or "(top)", _then(place, candidates, found.path)
     if found.parts is not None:
         yield from parts(found.parts)
         yield from (row for group in found.fused for row in _fused(group))
         yield from (("decide", at, why) for at, why in found.refused.items())
     elif not any(place.fits or place.is_refused for place in found.considered):
-        yield ("none", "no tensor has the names or the shape of a known recurrent network")
-        yield ("next", f"paramtool inspect {quoted(found.path)} --tensors")
+        yield "none", "no tensor has the names or the shape of a known recurrent network"
+        yield "next", f"paramtool inspect {quoted(found.path)} --tensors"
         return
     unread = [place.at for place in found.considered if place.fits > 1 and not place.looked]
     if unread:
         why = "too large" if values else "--no-values"
-        yield ("not done", f"values were not read ({why}): {', '.join(unread[:3])}{' ...' if unread[3:] else ''}")
+        yield "not done", f"values were not read ({why}): {', '.join(unread[:3])}{' ...' if unread[3:] else ''}"
     yield from every("next", found.commands)
 
 
-def _fused(group: SeenGroup) -> _render.Rows:
+def _candidate(one: Guess | LayoutGuess, alike: Sequence[str] = ()) -> Rows:
+    line = f"--layout {one.layout}" + (f' --spec "{one.spec}"' if one.spec else "")
+    others = f"or {', '.join(alike[:MANY_ALIKE])}{' ...' if alike[MANY_ALIKE:] else ''}" if alike else ""
+    yield "candidate", line, one.sure, "; ".join(one.reasons), others
+
+
+def _fused(group: SeenGroup) -> Rows:
     """A fused tensor of each module: its candidates, and what would decide."""
     from paramtool.commands.guess import part_layouts
 
     candidates = part_layouts(group)
-    fits = plural(len(candidates), "layout fits", "layouts fit")
-    yield ("fused", group.at, ", ".join(group.names), plural(group.modules, "module"), fits)
+    fits = plural(candidates, "layout fits", "layouts fit")
+    yield "fused", group.at, ", ".join(group.names), plural(group.modules, "module"), fits
     for one in candidates:
-        spec = f' --spec "{one.spec}"' if one.spec else ""
-        yield ("candidate", f"--layout {one.layout}{spec}", one.sure, "; ".join(one.reasons))
+        yield from _candidate(one)
     if group.decides:
-        yield ("decide", group.at, group.decides)
+        yield "decide", group.at, group.decides
         at = quoted(fused_place(group))
-        yield ("then", group.at, f"unfuse --at {at}, with --layout and --spec of its row")
+        yield "then", group.at, f"unfuse --at {at}, with --layout and --spec of its row"
 
 
 def _then(place: Considered, candidates: tuple[Guess, ...], path: str) -> str:
@@ -136,6 +122,6 @@ def _then(place: Considered, candidates: tuple[Guess, ...], path: str) -> str:
 
 def _shape(place: Considered, found: Guessed) -> str:
     if place.what == "module":
-        return plural(len(place.tensors), "tensor")
+        return plural(place.tensors, "tensor")
     view = found.checkpoint.views()[place.tensors[0]]
     return f"{list(view.shape)} {view.dtype.name}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from paramtool.cli import _completion, _display, _render
-from paramtool.cli._help import ALL, shared, write_options
+from paramtool.cli import _completion, _render
+from paramtool.cli._options import ALL, displayed, shared, write_options
 
 
 @click.command("help")
 @click.argument("name", metavar="[COMMAND|options]", required=False, shell_complete=_completion.commands)
 @click.option("--all", "every", is_flag=True, help="Every option of the command.")
-@_display.options
+@displayed
 @click.pass_context
 def command(ctx: click.Context, name: str | None, every: bool) -> None:
     """Explain paramtool, one command, or the options that many commands have.

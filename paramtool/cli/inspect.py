@@ -2,36 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from itertools import groupby
+import os
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import nullcontext, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _display, _render
-from paramtool.cli._display import current
+from paramtool.cli import _render
 from paramtool.cli._failures import Failure, failure
-from paramtool.cli._options import FAIL_ON, JSON, ONLY, READING, WEIGHTS, Row, command_line
-from paramtool.cli._paths import check
-from paramtool.cli._text import FILES, plural, size
+from paramtool.cli._options import FAIL_ON, Row, command_line, given
+from paramtool.cli._paths import FILES, check
+from paramtool.cli._render import (
+    LISTED,
+    MANY,
+    NEXT,
+    Rows,
+    brief,
+    current,
+    every,
+    evidence_in_short,
+    listed,
+    most,
+    named,
+    rest,
+)  # fmt: skip
+from paramtool.cli._streams import quoted
 from paramtool.commands import inspect as inspect_command
 from paramtool.commands.inspect import Inspection
-from paramtool.errors import MAX_LISTED, ParamtoolError, UnsafeError, UsageError, exit_code, printable
+from paramtool.errors import (
+    MAX_LISTED,
+    FormatError,
+    ParamtoolError,
+    UnsafeError,
+    UsageError,
+    exit_code,
+    leading,
+    plural,
+    printable,
+)  # fmt: skip
 from paramtool.formats.once import remembering
+from paramtool.formats.policy import is_allowed, is_dangerous
+from paramtool.formats.record import types as types_record
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.checkpoint import PENDING, SAID, SHARDED, Compound, Entry, NoData, Ordered, Unknown, Unreadable
+from paramtool.model.display import size
 from paramtool.model.finding import Finding
+from paramtool.model.view import View
 
 if TYPE_CHECKING:
+    from paramtool.commands.config_ties import DeclaredTies
+    from paramtool.commands.dedup import Deduped
     from paramtool.commands.listed import Listing
+    from paramtool.model.optimizer import Binding, Group
+    from paramtool.passes.parts.groups import SeenParts
 
 MANY_NAMES = 3
 """How many names a group of findings shows."""
-CODES = (
-    "0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file.  Unsafe counts more "
-    "than bad, and that more than usage and findings."
-)
 
 
 @frozen
@@ -65,23 +94,21 @@ class _Seen:
 
 @command_line(
     inspect_command.inspect,
-    click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=FILES),
+    "PATH...",
+    paths=FILES,
     common="tensors tree digest config only weights optimizer fail_on",
     more=lambda: _rules(),  # imported for the long help alone
-    codes=CODES,
-    json=JSON,
+    codes="0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file.  Unsafe counts more than "
+    "bad, and that more than usage and findings.",
     tensors=Row("List every tensor."),
     tree=Row("List the modules, with the tensors, parameters and bytes below each."),
     depth=Row("With --tree, go down N levels.", "N", type=click.IntRange(1)),
     digest=Row("Read everything: print a digest of each tensor and find equal tensors."),
-    only=ONLY,
-    weights=WEIGHTS,
     optimizer=Row("List the optimizers' states, which parameters they belong to, and how that is known."),
     optimizer_names=Row(
         "Take the names of the parameters from FILE, one line for each entry of the optimizer.", "FILE", type=FILES
     ),
     fail_on=FAIL_ON,
-    **READING,
 )
 @remembering()
 def command(
@@ -119,9 +146,17 @@ def command(
         found = inspect_command.inspect(
             path, digest=digest, fail_on=fail_on, allow_unknown=allow_unknown, progress=_render.progress, **options
         )
-        return _Seen(path, how, found, _refused(found, allow_unknown))
+        return _Seen(path, how, found, _why_refused(found, allow_unknown))
 
-    return _one(look(paths[0]), how) if len(paths) == 1 else _many(paths, look, how)
+    if len(paths) > 1:
+        return _many(paths, look, how)
+    seen = look(paths[0])
+    if current.as_json:
+        _render.json_document(seen.inspection)
+    else:
+        how.text(seen)
+    _complain(seen)  # why it is unsafe, if it is
+    return seen.code
 
 
 def _rules() -> list[tuple[str, str]]:
@@ -131,7 +166,7 @@ def _rules() -> list[tuple[str, str]]:
     return [(kind.id + kind.form, kind.words) for kind in KINDS]
 
 
-def _refused(found: Inspection, allow_unknown: bool) -> Failure | None:
+def _why_refused(found: Inspection, allow_unknown: bool) -> Failure | None:
     """Why a file is unsafe that was listed all the same, or how an optimizer contradicts the model."""
     try:
         if not allow_unknown:
@@ -159,63 +194,36 @@ class _Printing:
 
     def text(self, seen: _Seen, where: str = "") -> None:
         """The listing, the findings, which say `where` if that is not plain, and the verdict."""
-        if seen.found is not None and not current.quiet:
-            from paramtool.cli._inspect_rows import rows
-
-            _render.rows(rows(seen.found, self.tensors, tree=self.tree, depth=self.depth))
-        self.findings(seen.findings, where)
-        if self.rules and seen.found is not None and not current.quiet:
-            _render.rows([_verdict(seen.findings, self.rules)])
-
-    def findings(self, found: Sequence[Finding], where: str) -> None:
-        """What rules found: of a kind one row on a terminal, and a line each elsewhere."""
-        if _render.is_table() and not current.verbose:
-            _render.rows(_grouped(found, where))
-        else:
-            _render.lines((where + line for line in _capped(found)), "finding")
+        if seen.found is None or current.quiet:
+            return findings(seen.findings, where)
+        _render.rows(rows(seen.found, self.tensors, tree=self.tree, depth=self.depth))
+        findings(seen.findings, where)
+        if self.rules:
+            found, rules = seen.findings, plural(self.rules, "rule")
+            broken = len({finding.rule for finding in found})
+            verdict = f"{plural(found, 'finding')} from {broken} of {rules}, exit code 1"
+            fine = f"fine: {plural(self.rules, 'rule finds nothing', 'rules find nothing')}"
+            _render.rows([("verdict", verdict if found else fine)])
+        return None
 
 
-def _capped(findings: Sequence[Finding]) -> Iterator[str]:
-    """The lines of findings, one each; of one rule the first, and how many more there are."""
-    most = _display.most(MAX_LISTED)
-    for rule, group in groupby(findings, key=lambda finding: finding.rule):
-        texts = [finding.message for finding in group]
-        yield from (f"{rule}: {text}" for text in texts[:most])
-        if more := len(texts[most:]):
-            yield f"{rule}: and {more} more; --verbose and --json list them"
+def findings(found: Sequence[Finding], where: str) -> None:
+    """What rules found: of a kind one row on a terminal, with the first names, and a line each elsewhere.
 
-
-def _grouped(findings: Sequence[Finding], where: str) -> _render.Rows:
-    """A row for what a rule finds, with the first names of those of which it finds the same."""
-    groups = grouped(((finding.rule, finding.what or finding.message), finding) for finding in findings)
-    for (rule, what), group in groups.items():
-        if len(group) == 1:
-            yield ("finding", where + rule, group[0].message)
-            continue
-        names = [name for finding in group for name in finding.names]
-        more = len(names) - MANY_NAMES
-        yield ("finding", where + rule, f"{plural(len(names), 'tensor')}: each {what}")
-        yield from (("", "", f"  {one}") for one in names[:MANY_NAMES])
-        if more > 0:
-            yield ("", "", f"  and {more} more; --verbose and --json list them")
-
-
-def _verdict(findings: Sequence[Finding], rules: int) -> _render.Row:
-    """The last line of a file that rules were asked about."""
-    broken = len({finding.rule for finding in findings})
-    if not findings:
-        return ("verdict", "fine: " + plural(rules, "rule finds nothing", "rules find nothing"))
-    return ("verdict", f"{plural(len(findings), 'finding')} from {broken} of {plural(rules, 'rule')}, exit code 1")
-
-
-def _one(seen: _Seen, how: _Printing) -> int:
-    """One path: its document or its listing, and then why it is unsafe, if it is."""
-    if current.as_json:
-        _render.json_document(seen.inspection)
-    else:
-        how.text(seen)
-    _complain(seen)
-    return seen.code
+    Of one rule the first lines are there, and how many more.
+    """
+    if _render.is_table() and not current.verbose:
+        groups = grouped(((finding.rule, finding.what or finding.message), finding) for finding in found)
+        for (rule, what), group in groups.items():
+            names = [name for finding in group for name in finding.names] if len(group) > 1 else []
+            text = f"{plural(names, 'tensor')}: each {what}" if names else group[0].message
+            more = [("", "", f"  and {len(names) - MANY_NAMES} more; {LISTED}")] * (len(names) > MANY_NAMES)
+            shown = (("", "", f"  {one}") for one in names[:MANY_NAMES])
+            _render.rows([("finding", where + rule, text), *shown, *more])
+        return
+    for rule, texts in grouped((finding.rule, finding.message) for finding in found).items():
+        rest = [f"and {len(texts) - most(MAX_LISTED)} more; {LISTED}"] * (len(texts) > most(MAX_LISTED))
+        _render.lines((f"{where}{rule}: {text}" for text in (*texts[: most(MAX_LISTED)], *rest)), "finding")
 
 
 def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) -> int:
@@ -223,7 +231,7 @@ def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) 
     from paramtool.cli._json_text import Kept
 
     codes: list[int] = []
-    table: list[_render.Row] = []
+    table: list[_render.Texts] = []
     broken: list[tuple[str, Finding]] = []
     with Kept() if current.as_json else nullcontext() as kept:
         for path in paths:
@@ -242,18 +250,18 @@ def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) 
             _complain(seen)
         _render.rows(table)
         for path, group in grouped(broken).items():
-            how.findings(group, f"{path}: ")
+            findings(group, f"{path}: ")
         if kept is not None:
             head = {"schema": "paramtool.inspect-files/1", "exit_code": exit_code(codes)}
             _render.text(kept.document(head, "files"))
         elif not current.quiet:
-            fine, findings = codes.count(0), codes.count(1)
-            words = [f"{fine} fine", f"{findings} with findings", f"{len(codes) - fine - findings} with errors"]
-            _render.rows([(("total", plural(len(codes), "file"), ", ".join(words)))])
+            fine, found = codes.count(0), codes.count(1)
+            words = f"{fine} fine, {found} with findings, {len(codes) - fine - found} with errors"
+            _render.rows([("total", plural(codes, "file"), words)])
     return exit_code(codes)
 
 
-def _in_a_line(seen: _Seen) -> _render.Row:
+def _in_a_line(seen: _Seen) -> _render.Texts:
     """The verdict of a file, its path, and the reason, or what it is."""
     if seen.failure is not None:
         is_unsafe = seen.code == UnsafeError.exit_code
@@ -263,8 +271,8 @@ def _in_a_line(seen: _Seen) -> _render.Row:
         return ("unsafe" if is_unsafe else "error", seen.path, why)
     assert seen.found is not None
     checkpoint = seen.found.checkpoint
-    facts = [checkpoint.format, plural(len(checkpoint.entries), "tensor"), size(checkpoint.nbytes)]
-    more = [plural(len(seen.findings), "finding")] if seen.findings else []
+    facts = [checkpoint.format, plural(checkpoint.entries, "tensor"), size(checkpoint.nbytes)]
+    more = [plural(seen.findings, "finding")] if seen.findings else []
     return ("finding" if seen.findings else "fine", seen.path, " · ".join([*facts, *more]))
 
 
@@ -286,3 +294,471 @@ def _complain(seen: _Seen) -> None:
     if seen.failure is not None:
         _render.flush()
         seen.failure.complain()
+
+
+# --- The listing: what a file is, what it shares, what it wastes, and what can be done about it ----------------------
+
+
+MANY_OBJECTS = 40
+DIGEST_LENGTH = 12
+"""Hexadecimal digits of a digest on a terminal."""
+ENOUGH = 0.05
+"""What dedup leaves out of a file, at least, where it is worth naming."""
+ADAPTER = "adapter_config.json"
+"""PEFT's settings of an adapter."""
+MAX_SETTINGS = 1 << 20
+MANY_BLOCKS = 4
+"""How many fused blocks a report lists: each has many parts."""
+
+
+def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | None = None) -> Rows:
+    """All rows of a checkpoint."""
+    parameters = found.parameters
+    checkpoint = found.checkpoint
+    dtypes = checkpoint.dtypes()
+    facts = [
+        checkpoint.format,
+        size(checkpoint.nbytes),
+        f"{plural(checkpoint.entries, 'tensor')}, {found.distinct} distinct",
+        f"{_count(parameters)} parameter{'' if parameters == 1 else 's'}",
+        ", ".join(f"{number} {dtype}" if len(dtypes) > 1 else dtype for dtype, number in dtypes.items()),
+    ]
+    yield "file", found.path, " · ".join(fact for fact in facts if fact)
+    yield "written by", checkpoint.producer
+    if cast := types_record.decode(found.path, checkpoint.metadata).cast:
+        before = ", ".join(sorted(set(cast.values())))
+        yield "cast", f"{plural(cast, 'tensor')} from {before}", "as its record says; verify compares the numbers"
+    yield "only", found.section, "this section alone, its prefix stripped from every name"
+    yield from _companions(found)
+    views, held = checkpoint.views(), Ordered(checkpoint.entries if checkpoint.sections else ())
+    for section in checkpoint.sections:
+        names = list(held.under(section.prefix))
+        nbytes = sum(view.nbytes for view in {views[name] for name in names if name in views})
+        yield "section", section.name, f"{plural(names, 'tensor')}, {section.role}", size(nbytes)
+    # How the parameters of quantised weights are counted.
+    weights = found.quantised
+    if known := sum(map(bool, weights.values())):
+        yield "quantised", plural(known, "weight"), "parameters are counted before packing, without scales"
+    uncounted = [name for name, one in weights.items() if one is None]
+    yield "uncounted", uncounted, "nothing shows how many weights these codes hold; a config.json can"
+    # Tensors that are not plain views: those that cannot be written, and those with a pending sign.
+    kinds = grouped(
+        (_kind(entry), name) for name, entry in found.checkpoint.entries.items() if not isinstance(entry.value, View)
+    )
+    for (label, kind), names in kinds.items():
+        yield label, names, kind
+    yield from _unknown(found)
+    if found.unused_nbytes:
+        what = f"of {plural(found.graph.unused, 'storage')} belong to no tensor; dedup leaves them out"
+        yield "unused", size(found.unused_nbytes), what
+    yield from shared(found)
+    yield from _equal(found)
+    # Names that the file does not store: loading calculates them.
+    calculated = (
+        (name, f"a cast of {how.window.storage}" if how.window else "one value", _geometry(found.graph.owners[name]),
+         "on load, by readers of the alias record")
+        for name, how in found.graph.derived.items()
+    )  # fmt: skip
+    yield from listed("calculated", calculated, "name")
+    yield from _repeated(found)
+    yield from _networks(found)
+    if found.parts is not None:
+        yield from parts(found.parts)
+        # What would decide where a layout is not known.
+        undecided = {group.decides: group.at for group in found.parts.groups if group.decides}
+        yield from listed("decide", ((at, decides) for decides, at in undecided.items()))
+    yield from _fused_blocks(found)
+    if found.config is not None:
+        yield from _ties(found.config)
+    if found.optimizers == ():
+        yield "optimizer", "none", "the file has no state of an optimizer"
+    for file in found.optimizers or ():
+        for binding in file.bindings:
+            yield from _optimizer(file.file, binding)
+    if not parameters:
+        # What the file of an optimizer, a scheduler or random states holds: where no tensor is a model's.
+        from paramtool.model.outline import outline
+
+        lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
+        yield from (("object", path, value) for path, value in lines[:MANY_OBJECTS])
+        if len(lines) > MANY_OBJECTS:
+            yield "object", "and more", LISTED
+    yield from every("note", (*found.checkpoint.said(), *found.assumed))
+    if tree:
+        yield from _tree(found, depth)
+    if tensors:
+        yield from _tensors(found)
+    yield from _next(found, tensors)
+
+
+def _count(number: int) -> str:
+    """A count with three digits: 124 M."""
+    return size(number).removesuffix("B").rstrip()
+
+
+def _companions(found: Inspection) -> Rows:
+    """What the files beside the weights are about: an adapter of PEFT, a training of transformers or accelerate."""
+    folder = found.path if found.below else os.path.dirname(found.path)
+    if adapter := _said(folder, ADAPTER):
+        base, kind, rank = (adapter.get(key) for key in ("base_model_name_or_path", "peft_type", "r"))
+        of_base = f"of {base}; " if base else ""
+        yield "adapter", f"{kind}{f' r={rank}' if rank else ''}", f"{of_base}PEFT merges it, paramtool does not"
+    if not found.below:
+        return
+    from paramtool.formats.folder.training_files import is_training_state, optimizer_of
+
+    names = sorted(os.listdir(folder))
+    if state := [name for name in names if is_training_state(name) and os.path.isfile(os.path.join(folder, name))]:
+        sizes = (f"{name} {size(os.path.getsize(os.path.join(folder, name)))}" for name in state)
+        step = _said(folder, "trainer_state.json").get("global_step")
+        more = "--optimizer lists the optimizer's" if any(map(optimizer_of, state)) else ""
+        yield "training", ", ".join(sizes), "" if step is None else f"step {step}", more
+
+
+def _said(folder: str, name: str) -> Mapping[str, object]:
+    """What a JSON file says; nothing where it is not there, or damaged: it is a neighbour of what is looked at."""
+    place = os.path.join(folder, name)
+    if not os.path.isfile(place):
+        return {}
+    from paramtool.formats import strict_json
+
+    try:
+        found, _ = strict_json.strict_file(place, "settings", MAX_SETTINGS)
+    except FormatError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _kind(entry: Entry) -> tuple[str, str]:
+    match entry.value:
+        case Compound(kind=kind):
+            return "pending" if kind in PENDING else "unsupported", kind
+        case NoData(why=why):
+            return "unsupported", f"no data ({why})"
+        case Unreadable(needs=needs):
+            return "unsupported", f"unreadable, needs {needs}"
+    return "tensor", ""
+
+
+def shared(found: Inspection | Deduped) -> Rows:
+    """What is stored, and a row for each other name of it: the same memory, or equal bytes that part on load."""
+    graph, groups = found.graph, [*found.graph.groups()]
+    constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
+    for owner, members in groups[: most(MANY)]:
+        view, sets = graph.owners[owner], {one.alias_set for one in members}
+        own = next((one.alias_set for one in members if one.name == owner), "") or next(
+            (one.alias_set for one in members if one.evidence != "content"), members[0].alias_set
+        )
+        what = f"{plural(members, 'window')} on one span" if owner in graph.anonymous else named(owner)
+        yield "shared" if len(sets) == 1 else "equal", what, _geometry(view), size(view.nbytes)
+        others = []
+        for one in members:
+            relation, declared = graph.relation(one), f", {SAID[one.evidence]}" if one.evidence in SAID else ""
+            shape = "" if relation == "same" else f"{_geometry(one.window)}, "
+            home = f"memory of {'its own' if one.alias_set == one.name else named(one.alias_set)}"
+            equal = f"equal bytes{', constant' if one.name in constants else ''}, stored once; on load {home}"
+            how = "same memory" if one.alias_set == own else equal
+            others += [(f"  {named(one.name)}", f"{shape}{RELATED.get(relation, '')}{how}{declared}")] * (
+                one.name != owner
+            )
+        yield from listed("", others, "name")
+    yield from rest("shared", groups, "group")
+
+
+RELATED = {"slice": "a slice, ", "transpose": "transposed, ", "view": "another view, "}
+
+
+def _geometry(view: View) -> str:
+    return f"{list(view.shape)} {view.dtype.name}"
+
+
+def _equal(found: Inspection) -> Rows:
+    for equal in (found.equal or ())[: most(MANY)]:
+        first = found.graph.names[equal.names[0]].window
+        constant = ", constant" if equal.constant else ""
+        names = plural(len(equal.names) - 1, "name")
+        yield "equal", named(equal.names[0]), _geometry(first), size(first.nbytes)
+        yield "", f"  {leading(equal.names[1:], show=named)}", f"{names}, equal bytes, separate memory{constant}"
+    yield from rest("equal", found.equal or (), "group")
+
+
+def _repeated(found: Inspection) -> Rows:
+    """Slices, transposes and casts of other tensors, and tensors of one repeated value."""
+    if found.content is None:
+        return
+    words = {
+        "view": ", in another shape,", "slice": " a slice of", "transpose": " the transpose of", "cast": " a cast of",
+    }  # fmt: skip
+    for match in found.content.matches[: most(MANY)]:
+        view = found.graph.names[match.name].window
+        rounded = "" if match.lossless else ", rounded to nearest even"
+        where = f"from element {match.window.offset} on" if match.relation == "slice" else ""
+        what = f"is{words[match.relation]} {match.owner}"
+        yield match.relation, match.name, what, f"{_geometry(view)}{rounded}", where or size(view.nbytes)
+    yield from rest("", found.content.matches)
+    constants = [*found.content.constants]
+    yield "constant", constants, f"{plural(constants, 'tensor')} of one value each"
+
+
+def _networks(found: Inspection) -> Rows:
+    """Recurrent networks; those of a fused block are listed with the block."""
+    fused = {network.at for network in found.fused.values()}
+    alone = (
+        (one.at or "(top)", brief(f"{one.spec} · {one.layout}", f"{one.spec}  {one.layout}, by {one.source}"))
+        for one in found.networks
+        if one.at not in fused
+    )
+    yield from listed("network", alone, "network")
+
+
+def _tree(found: Inspection, depth: int | None) -> Rows:
+    """A row for each module, indented; a tensor that another module shares counts there."""
+    from paramtool.commands.listed import tree
+
+    for level, node in tree(found).walk(depth):
+        label = brief("  " * level + (node.name or "(all)"), node.path or "(all)")
+        shared = leading([*node.shared.items()], 1, " = ".join)
+        is_lowest = node.shared and not any(child.shared for child in node.children.values())
+        yield (
+            "module",
+            label,
+            plural(node.tensors, "tensor"),
+            f"{_count(node.parameters)} param{'' if node.parameters == 1 else 's'}",
+            size(node.nbytes),
+            f"shared: {shared}" if is_lowest else "",
+        )
+
+
+def _fused_blocks(found: Inspection) -> Rows:
+    blocks = found.graph.fused
+    for block in blocks[: most(MANY_BLOCKS)]:
+        network = found.fused.get(block.storage)
+        gaps = plural(block.gaps, "gap") if block.gaps else "no gap"
+        tail = f", {size(block.tail)} unused at the end" if block.tail else ""
+        yield "fused", f"{plural(block.parts, 'tensor')} on one buffer", f"{size(block.nbytes)}, {gaps}{tail}"
+        if network is not None:
+            what = f"{network.layout} order: {network.spec}"
+            proof = brief(f"{what} · {evidence_in_short(network.proof)}", f"{what}  {'; '.join(network.proof)}")
+            yield "", f"  {network.at or 'the network'}", proof
+        parts = ((f"  {part}", f"bytes {start}-{stop}") for part, start, stop in block.parts)
+        yield from listed("", parts)
+    yield from rest("fused", blocks, "block", MANY_BLOCKS)
+
+
+def _unknown(found: Inspection) -> Rows:
+    unsafe = {unknown.path for unknown in found.own_unsafe}
+    for unknown in found.checkpoint.unknown:
+        label = "allowed" if is_allowed(unknown, found.allow_class) else "unknown"
+        yield "unsafe" if unknown.path in unsafe else label, unknown.path, _asked(unknown)
+    for name, asked in found.unsafe_sidecars.items():
+        yield from (("unsafe", name, unknown.path, _asked(unknown)) for unknown in asked)
+
+
+def _asked(unknown: Unknown) -> str:
+    """What a pickle does with a name, for people."""
+    if unknown.needed_by:
+        return f"needed by {leading(unknown.needed_by, show=named)}: not run, nothing was imported"
+    if unknown.called:
+        return f"called by the file with {unknown.arguments}: not run, nothing was imported"
+    if is_dangerous(unknown.path):
+        return "named by the pickle, and runs programs or code: not run, nothing was imported"
+    return "a class that was not looked up; torch.load(weights_only=True) refuses the file"
+
+
+def _tensors(found: Inspection) -> Rows:
+    digests = found.digests or {}
+    for own, entry in found.checkpoint.entries.items():
+        match entry.value:
+            case View() as view:
+                owner = found.graph.names[own].owner
+                on = "" if owner == own else f"on {named(owner)}"
+                yield ("tensor", named(own), _geometry(view), size(view.nbytes), entry.role, on,
+                       _digest(digests, own))  # fmt: skip
+            case Compound(kind, parts, _):
+                yield "tensor", named(own), kind, "", entry.role
+                for label, view in parts.items():
+                    part = f"{own}/{label}"
+                    yield "part", part, _geometry(view), size(view.nbytes), "", "", _digest(digests, part)
+            case NoData(dtype, shape, why):
+                yield "tensor", named(own), f"{list(shape)} {dtype.name}", "no data", entry.role, why
+            case Unreadable(needs):
+                yield "tensor", named(own), "unreadable", "", entry.role, f"needs {needs}"
+
+
+def _digest(digests: Mapping[str, str], own: str) -> str:
+    """The beginning of a digest on a terminal, in a pipe all of it."""
+    digest = digests.get(own, "")
+    return brief(digest[:DIGEST_LENGTH], digest)
+
+
+def _next(found: Inspection, tensors: bool) -> Rows:
+    """The command that fits the file best, where it gains something."""
+    path, entries = " ".join([quoted(found.path), *given("weights", "only", "allow_class")]), found.checkpoint.entries
+    if current.verbose and not tensors:
+        yield NEXT, f"paramtool inspect {path} --tensors", "lists every tensor"
+    if not entries or found.own_unsafe:  # the error says what can be done
+        return
+    # In a folder equal tensors stay, for programs that read no record.
+    gain = found.unused_nbytes + (0 if found.below else found.duplicate_nbytes or 0)
+    if any(isinstance(one.value, Compound) and SHARDED in one.value.facts for one in entries.values()):
+        yield _other_ranks(found)
+    elif gain > ENOUGH * found.checkpoint.nbytes:
+        yield from _next_dedup(found, path, size(gain))
+    else:
+        nothing = found.duplicate_nbytes == 0 and not found.unused_nbytes
+        note = "note", "nothing to deduplicate: no bytes are stored twice, and none are unused"
+        yield from [*_next_relayout(found, path)] or [note] * nothing
+
+
+def _next_relayout(found: Inspection, path: str) -> Rows:
+    """What can be done with recurrent networks."""
+    sources = {one.layout for one in found.networks}
+    if len(sources) != 1 or sources & {"torch", "torch.cell"} or path != quoted(found.path) or _refused(found):
+        return
+    (source,) = sources
+    from paramtool import layouts
+    from paramtool.commands.networks import can_convert
+
+    with suppress(UsageError):  # of a layout that is not installed nobody knows
+        if len({row.name for form in layouts.find(layouts.parse(source)[0]).forms for row in form.tensors}) == 1:
+            yield NEXT, f"paramtool unfuse {path}", "splits the fused networks into named tensors"
+            return
+    is_said = all(one.source != "names and shapes" for one in found.networks)
+    if can_convert(found.checkpoint, None if is_said else source, "torch"):
+        words = "" if is_said else f" --from {quoted(source)}"
+        yield (
+            NEXT,
+            f"paramtool convert {path}{words} --to torch",
+            f"converts {plural(found.networks, 'network')} to PyTorch",
+        )
+    else:
+        yield NEXT, f"paramtool guess {path}", "names the facts that a conversion needs"
+
+
+def _next_dedup(found: Inspection, path: str, gain: str) -> Rows:
+    """What dedup would do, with the flags that it asks for."""
+    from paramtool.passes.select import keeps_weights
+
+    refused, entries, why = _refused(found), found.checkpoint.entries, ""
+    if refused:
+        if not keeps_weights(found.checkpoint, entries.keys() - refused):
+            yield NEXT, f"dedup refuses {plural(refused, 'tensor')}: safetensors cannot hold them"
+            return
+        path += " --skip-unsupported"
+        leaves = "it" if len(refused) == 1 else "them"
+        why = f"dedup refuses {plural(refused, 'tensor')}: --skip-unsupported leaves {leaves} out; "
+    kept = plural(len(entries) - len(refused), "name")
+    every = "all " if len(entries) > 1 and not refused else ""
+    yield NEXT, f"paramtool dedup {path}", f"{why}would leave out {gain} and keep {every}{kept}"
+
+
+def _other_ranks(found: Inspection) -> _render.Texts:
+    """Where the rest of a file is that has one rank's parts of tensors, if it is there."""
+    from paramtool import formats
+
+    folder, _, name = found.checkpoint.path.rpartition("/")
+    try:
+        formats.read(folder or ".", name, allow_class=found.allow_class)
+    except ParamtoolError as error:
+        why = "; ".join(line.strip() for line in error.message.splitlines()[1:3]) or error.message
+        return "note", f"one rank's parts of tensors, which are not joined: {why}"
+    line = f"paramtool inspect {quoted(folder or '.')} --weights {quoted(name)}"
+    return NEXT, line, "one rank's parts of tensors: with those of the other ranks"
+
+
+def _refused(found: Inspection) -> Set[str]:
+    """Tensors that dedup cannot write to safetensors."""
+    from paramtool.formats.safetensors.write import refusals
+    from paramtool.passes.select import storable
+
+    return found.checkpoint.entries.keys() - storable(found.checkpoint, refusals).entries.keys()
+
+
+# --- Optimizers as rows of `inspect --optimizer` ---------------------------------------------------------------------
+
+
+_SHOWN = ("lr", "momentum", "betas", "alpha", "rho", "weight_decay")
+"""Settings that a terminal shows; --json has all."""
+
+
+def _optimizer(file: str, binding: Binding) -> Rows:
+    """An optimizer with its proof, then its groups, its entries, and what is not bound."""
+    state = binding.optimizer
+    at = ":".join(part for part in (file, state.at) if part) or "(top)"
+    entries = f"{plural(state.entries, 'entry', 'entries')} in {plural(state.groups, 'group')}"
+    yield "optimizer", at, state.algorithm or "unknown algorithm", entries, binding.words
+    if state.refused:
+        yield "", "", "cannot be moved", state.refused
+    groups = (
+        (str(k), plural(group.keys, "entry", "entries"), _settings(group)) for k, group in enumerate(state.groups)
+    )
+    yield from listed("group", groups, "group")
+    entries_ = (
+        (str(one.key), named(name) if (name := binding.names.get(one.key)) else "not bound", f"group {one.group}",
+         ", ".join(slot.key for slot in one.slots) or "no state")
+        for one in state.entries
+    )  # fmt: skip
+    yield from listed("entry", entries_)
+    ambiguous = ((leading(names, show=named), plural(names, "parameter")) for names in binding.ambiguous)
+    yield from listed("ambiguous", ambiguous, "set")
+    if binding.unbound:
+        yield "no entry", leading(binding.unbound, show=named), plural(binding.unbound, "parameter")
+
+
+def _settings(group: Group) -> str:
+    """The settings of a group that tell it from others."""
+    from paramtool.model.outline import outline
+
+    lines = dict(outline(group.settings))
+    return ", ".join(f"{key} {lines[key]}" for key in _SHOWN if key in lines)
+
+
+# --- The table of a config's ties for people: config says / file says / result ---------------------------------------
+
+
+RESULT_TEXTS = {
+    "tied": "declared and tied",
+    "one-name": "fine: the file stores one name",
+    "equal-not-tied": "declared, and equal in separate memory",
+    "diverged": "DIVERGED: declared, and different",
+    "shared-though-denied": "SHARED: one storage, and the config denies the tie",
+    "equal-though-denied": "equal bytes in separate memory; the config denies the tie",
+    "apart": "stored apart, and no tie is declared",
+    "undeclared": "shared, and the config does not declare it",
+    "undeclared-equal": "equal in separate memory, and the config declares nothing",
+    "not-compared": "not compared",
+}
+"""Results of `passes.declared` for people."""
+DENIED_NAME = "the file stores one name; a model with both initialises the other"
+SAYS = {True: "tied", False: "apart", None: "nothing"}
+
+
+def _ties(found: DeclaredTies) -> Rows:
+    """A head, and a row for each tie, those that do not hold first; of very many the first."""
+    from paramtool.commands.config_ties import apart_text
+    from paramtool.passes.config_ties.declared import BROKEN
+
+    ties = sorted(found.rows, key=lambda row: row.result not in BROKEN)
+    yield "config", found.path, "config says", "file says", "result"
+    rows = (
+        (
+            leading(row.tie.names, MANY, between=" = "),
+            f"{SAYS[row.says]}: {row.why}",
+            f"{row.file}{apart_text(row)}",
+            DENIED_NAME if row.says is False and row.result == "one-name" else RESULT_TEXTS[row.result],
+        )
+        for row in ties
+    )
+    yield from listed("tie", rows)
+
+
+# --- The rows of attention, gated MLPs and experts, as `inspect` and `guess` show them -------------------------------
+
+
+def parts(found: SeenParts) -> Rows:
+    """A row for each tower, the first with the dialect whose names these are."""
+    from paramtool.passes.parts.groups import words
+
+    names = f"names of {found.dialect}" if found.dialect else ""
+    towers = ((tower.at, words(tower), "" if k else names) for k, tower in enumerate(found.towers))
+    yield from listed("parts", towers, "tower")

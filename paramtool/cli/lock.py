@@ -6,27 +6,21 @@ from typing import Any
 
 import click
 
-from paramtool.cli import _display, _render
-from paramtool.cli._options import JSON, READING, Row, command_line
-from paramtool.cli._text import FILE, plural
+from paramtool.cli import _render
+from paramtool.cli._options import Row, command_line
+from paramtool.cli._render import Rows
 from paramtool.commands import lock as lock_command
-from paramtool.lockfile.lock import NAME
-
-CODES = "0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output."
+from paramtool.errors import plural
 
 
 @command_line(
     lock_command.lock,
-    click.argument("paths", type=FILE, nargs=-1, required=True, metavar="PATH..."),
+    "PATH...",
     common="output force headers",
-    codes=CODES,
-    output=click.option(
-        "-o", "--output", type=click.Path(), default=NAME, show_default=True, help="Write this file; - prints the lock."
-    ),
+    codes="0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output.",
+    output=Row("Write this file; - prints the lock.", type=click.Path()),
     force=Row("Update models that the lock has already, and remove those whose PATH is gone."),
     headers=Row("Read no tensor: lock names, types and shapes, and nothing about numbers."),
-    **READING,
-    json=JSON,
 )
 def command(paths: tuple[str, ...], *, output: str, **options: Any) -> None:
     """Write a lock file: one line for each tensor, with its digest, for git and for `paramtool check`.
@@ -36,12 +30,13 @@ def command(paths: tuple[str, ...], *, output: str, **options: Any) -> None:
     $ paramtool lock models/*.safetensors -o models.lock
     """
     found = lock_command.lock(paths, output, progress=_render.progress, **options)
-    made = [
-        ("updated" if one.path in found.updated else "model", one.path, plural(len(one.tensors), "tensor"), one.content)
-        for one in found.models
-    ]
-    head = ("lock", found.output, plural(found.count, "model"))
-    is_text = output == "-" and not _display.current.as_json
-    _render.report(found, [head, *made] if not is_text else (), found.warnings)
+    is_text = output == "-" and not _render.current.as_json
+    _render.report(found, (lambda _: ()) if is_text else _rows)
     if is_text:
         _render.text([found.text.removesuffix("\n")])
+
+
+def _rows(found: lock_command.Locked) -> Rows:
+    yield "lock", found.output, plural(found.count, "model")
+    for one in found.models:
+        yield "updated" if one.path in found.updated else "model", one.path, plural(one.tensors, "tensor"), one.content

@@ -15,8 +15,9 @@ from typing import Any, NoReturn
 import click
 
 from paramtool import __version__
-from paramtool.cli import _display
+from paramtool.cli import _render
 from paramtool.cli._failures import ClosedPipe, Failure, Interrupted, caught, failure
+from paramtool.cli._options import displayed
 from paramtool.cli._streams import prepare_streams, quoted
 from paramtool.grouping import grouped
 
@@ -81,6 +82,8 @@ COMMANDS = {
     "verify": ("prove", "compare an output with its source", "paramtool verify model.dedup.safetensors model.pt"),
 }
 """{a command: what a person wants from it, what it does, and an example}"""
+RELAYOUT = ("convert", "fuse", "unfuse")
+"""Commands of one module."""
 CLOSED_PIPE = 141
 """What a shell shows for a program that SIGPIPE ended."""
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -98,7 +101,8 @@ class Lazy(click.Group):
         """Import one command."""
         if name not in COMMANDS and name != "help":
             return None
-        command: click.Command = importlib.import_module(f"paramtool.cli.{name.replace('-', '_')}").command
+        home, attribute = ("relayout", name) if name in RELAYOUT else (name, "command")
+        command: click.Command = getattr(importlib.import_module(f"paramtool.cli.{home}"), attribute)
         return command
 
     def resolve_command(
@@ -121,7 +125,7 @@ class Lazy(click.Group):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Read the arguments; `--help` and `--version` print here, and their reader may have stopped, too."""
-        _display.reset()
+        _render.reset()
         try:
             return super().make_context(info_name, args, parent, **extra)
         except BrokenPipeError:
@@ -162,7 +166,7 @@ def no_such_command(word: str) -> str:
 
 @click.group("paramtool", cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, "-V", "--version", prog_name="paramtool")
-@_display.options
+@displayed
 def cli() -> None:
     """Read checkpoints, see which parameters share memory, and write each byte once under every name.
 
@@ -228,8 +232,6 @@ def _show_ignored(ignored: sys.UnraisableHookArgs) -> None:
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
     """Print a warning of paramtool as the commands print theirs, and one of a library as Python prints it."""
     if filename.startswith(PACKAGE):
-        from paramtool.cli import _render
-
         _render.warn(str(message))
     else:
         _python_shows(message, category, filename, lineno, *rest)
@@ -252,8 +254,6 @@ def _code_of(error: BaseException) -> int:
         words = words[: words.index("--") if "--" in words else None]
         if "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words):
             # The error as the one document of a command that printed none; nobody may listen any more.
-            from paramtool.cli import _render
-
             try:
                 _render.json_document(failed)
                 _render.flush()

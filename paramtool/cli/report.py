@@ -4,33 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
-from paramtool.cli import _completion, _render
-from paramtool.cli._options import JSON, MEMORY, READING, Row, command_line
-from paramtool.cli._text import FILE, plural, size
+from paramtool.cli import _render
+from paramtool.cli._options import Row, command_line
+from paramtool.cli._render import Rows
 from paramtool.commands.report.write import PageReport, report
+from paramtool.errors import plural
+from paramtool.model.display import size
 
 
 @command_line(
     report,
-    click.argument("path", type=FILE),
-    click.argument("other", type=FILE, required=False),
+    "PATH [OTHER]",
     common="output force equal only lock fail_on",
     codes="0 the page was written, whatever is on it; 2 usage, 3 bad file, 4 unsafe file, 7 output.",
     output=Row("Where to write the page.  [default: <stem>.report.html beside PATH]", "PAGE.html"),
     force=Row("Overwrite an existing page, and no other kind of file."),
     equal=Row("Read all tensors and look for equal bytes in separate storages."),
-    only=Row("Show this section of a training checkpoint.", "SECTION", _completion.sections),
+    only=Row("Show this section of a training checkpoint.", "SECTION"),
     fail_on=Row(
         "Show what RULE finds, as inspect names rules; it does not change the exit code.  Repeatable.",
         "RULE",
-        _completion.rules,
     ),
     lock=Row("Compare PATH with a lock file and show what check finds, by its configuration.", "FILE"),
-    memory=MEMORY,
-    **READING,
-    json=JSON,
 )
 def command(path: str, other: str | None, **options: Any) -> None:
     """Write one page of HTML about a checkpoint: where its bytes are, which names share memory, fused buffers with
@@ -42,11 +37,10 @@ def command(path: str, other: str | None, **options: Any) -> None:
     $ paramtool report model.pt -o model.html
     $ paramtool report base/ finetuned/ -o change.html
     """
-    found = report(path, other, progress=_render.progress, **options)
-    _render.report(found, _rows(found), found.warnings)
+    _render.report(report(path, other, progress=_render.progress, **options), _rows)
 
 
-def _rows(found: PageReport) -> _render.Rows:
-    yield ("report", found.output, size(found.nbytes), plural(len(found.sections), "section"))
+def _rows(found: PageReport) -> Rows:
+    yield "report", found.output, size(found.nbytes), plural(found.sections, "section")
     for title in found.sections:
-        yield ("section", title)
+        yield "section", title

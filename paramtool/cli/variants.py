@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import paramtool
-from paramtool.cli import _completion, _render
-from paramtool.cli._display import current, most
+from paramtool.cli import _render
 from paramtool.cli._failures import failure
-from paramtool.cli._options import JSON, PATH, READING, Row, command_line
-from paramtool.cli._text import FILE_OR_STDIN, plural, quoted
+from paramtool.cli._options import Row, command_line
+from paramtool.cli._paths import FILE_OR_STDIN
+from paramtool.cli._render import MANY, NEXT, Rows, current, most
+from paramtool.cli._streams import quoted
 from paramtool.engine.compare.difference import format_difference
-from paramtool.errors import UsageError, exit_code
+from paramtool.errors import UsageError, exit_code, plural
 
 if TYPE_CHECKING:
-    from paramtool.commands.variants import Variant
-
-MANY = 8
-"""How many names of a kind a report lists."""
+    from paramtool.commands.variants import Variant, Variants
 
 
 @command_line(
     paramtool.variants,
-    PATH,
+    "FILE",
     common="against only config",
     codes="0 all can load, 1 one cannot, 2 usage, 3 bad file, 4 unsafe file.",
     against=Row(
@@ -32,11 +30,9 @@ MANY = 8
         "NAMES|CKPT|config.json",
         type=FILE_OR_STDIN,
     ),
-    only=Row("Read this section of FILE and strip its prefix.", "SECTION", _completion.sections),
-    **READING,
-    json=JSON,
+    only=Row("Read this section of FILE and strip its prefix.", "SECTION"),
 )
-def command(path: str, against: tuple[str, ...], only: str | None, **allowed: Any) -> int:
+def command(file: str, against: tuple[str, ...], only: str | None, **allowed: Any) -> int:
     """Say which variants of a model can load a file, which names need aliases, and what prevents the others.
 
     Tensor data is read only where a variant ties names that the file stores twice.  For a config.json, the installed
@@ -49,16 +45,16 @@ def command(path: str, against: tuple[str, ...], only: str | None, **allowed: An
     if not against:
         raise UsageError(
             "nothing says which variants: a file of names, a checkpoint, a config.json, or a folder with one of these",
-            hint=f"paramtool variants {quoted(path)} --against OTHER",
+            hint=f"paramtool variants {quoted(file)} --against OTHER",
         )
-    found = paramtool.variants(path, against, only=only, progress=_render.progress, **allowed)
+    found = paramtool.variants(file, against, only=only, progress=_render.progress, **allowed)
     _render.warn(*dict.fromkeys(text for one in found for text in one.warnings))
     if current.quiet and not current.as_json:
         _render.lines((f"{one.against}: {one.verdict}" for one in found if not one.loads), "finding")
     else:
         from paramtool.commands.variants import Variants
 
-        _render.report(Variants(path, found), _rows(path, found))
+        _render.report(Variants(file, found), _rows)
     _render.flush()
     failed = [failure(one.error) for one in found if one.error]
     for one in filter(None, failed):
@@ -66,75 +62,54 @@ def command(path: str, against: tuple[str, ...], only: str | None, **allowed: An
     return exit_code([0 if all(one.loads for one in found) else 1, *(one.code for one in failed if one)])
 
 
-def _rows(path: str, found: Sequence[Variant]) -> _render.Rows:
-    for variant in found:
-        # What there is of each kind, in the order of what matters.
-        counts = (
-            ("lacks {}", variant.lacks),
-            ("{} of another shape", variant.shapes),
-            ("{} of another type", variant.types),
-            ("{} with other rows", variant.rows),
-            ("{} tied here and apart in the file", variant.apart),
-            ("{} through aliases", variant.through),
-            ("{} filled by a tied name", variant.filled),
-            ("leaves {} unused", variant.unused),
-        )
-        section = [] if variant.section is None else [f"section {variant.section}"]
-        yield (
-            "variant",
-            variant.against,
-            variant.verdict,
-            " · ".join(
-                [plural(variant.names, "name"), *section, *(text.format(len(names)) for text, names in counts if names)]
-            ),
-        )
-    for variant in found:
-        for label, lines in _details(variant):
-            more = [f"and {len(lines) - most(MANY)} more"] if len(lines) > most(MANY) else []
-            yield from ((label, variant.against, line) for line in (*lines[: most(MANY)], *more))
-        if variant.advice:
-            yield ("hint", variant.against, variant.advice)
-    yield from _next(path, found)
-
-
-def _details(variant: Variant) -> Iterator[tuple[str, list[str]]]:
-    yield "lacks", list(variant.lacks)
-    yield "shape", [f"{c.name}: {list(c.found)} in the file, {list(c.wanted)} wanted" for c in variant.shapes]
-    yield "type", [f"{c.name}: {c.found} in the file, {c.wanted} wanted" for c in variant.types]
-    yield "rows", [f"{c.name}: {c.found}; {c.wanted} wanted" for c in variant.rows]
-    yield (
-        "apart",
-        [
-            f"{a.name} and {a.other}: tied in the variant, {format_difference(a.difference) or 'different bytes'}"
-            for a in variant.apart
-        ],
-    )
-    yield "alias", [f"{t.name}: {_RELATIONS[t.relation]} {t.owner}".rstrip() for t in variant.through]
-    yield "filled", [f"{f.name}: lacking, and tied to {f.by}" for f in variant.filled]
-    yield "unused", list(variant.unused)
+def _rows(report: Variants) -> Rows:
+    found = report.variants
+    for one in found:
+        section = [] if one.section is None else [f"section {one.section}"]
+        counts = (text.format(len(names)) for kind, (text, _, _) in _KINDS.items() if (names := getattr(one, kind)))
+        yield "variant", one.against, one.verdict, " · ".join([plural(one.names, "name"), *section, *counts])
+    for one in found:
+        for kind, (_, label, line) in _KINDS.items():
+            lines = [*map(line, getattr(one, kind))]
+            more = [f"and {len(lines) - most(MANY)} more"] * (len(lines) > most(MANY))
+            yield from ((label, one.against, text) for text in (*lines[: most(MANY)], *more))
+        if one.advice:
+            yield "hint", one.against, one.advice
+    yield from _next(report.path, found)
 
 
 _RELATIONS = {
     "same": "the bytes of", "slice": "a slice of", "transpose": "the transpose of", "view": "a view of",
     "overlap": "a window on", "cast": "calculated from", "constant": "one value, stored as such",
 }  # fmt: skip
+_KINDS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
+    "lacks": ("lacks {}", "lacks", str),
+    "shapes": ("{} of another shape", "shape",
+               lambda one: f"{one.name}: {list(one.found)} in the file, {list(one.wanted)} wanted"),
+    "types": ("{} of another type", "type", lambda one: f"{one.name}: {one.found} in the file, {one.wanted} wanted"),
+    "rows": ("{} with other rows", "rows", lambda one: f"{one.name}: {one.found}; {one.wanted} wanted"),
+    "apart": ("{} tied here and apart in the file", "apart",
+              lambda one: f"{one.name} and {one.other}: tied in the variant, "
+              f"{format_difference(one.difference) or 'different bytes'}"),
+    "through": ("{} through aliases", "alias",
+                lambda one: f"{one.name}: {_RELATIONS[one.relation]} {one.owner}".rstrip()),
+    "filled": ("{} filled by a tied name", "filled", lambda one: f"{one.name}: lacking, and tied to {one.by}"),
+    "unused": ("leaves {} unused", "unused", str),
+}  # fmt: skip
+"""{what a variant has of names: a count of it, the label of one, and its line}, what matters most first."""
 
 
-def _next(path: str, found: Sequence[Variant]) -> _render.Rows:
+def _next(path: str, found: Sequence[Variant]) -> Rows:
     """How the first variant that loads through aliases does so, with paramtool and for programs without it."""
     variant = next((v for v in found if v.loads and v.through and not v.advice), None)
     if variant is None:
         return
     strict = ", strict=False" if variant.unused else ""
-    yield ("load it", f"paramtool.torch.load_model(model, {path!r}{strict})")
+    yield "load it", f"paramtool.torch.load_model(model, {path!r}{strict})"
     if variant.against != "-":
         section = "" if variant.section is None else f" --only {quoted(variant.section)}"
         names = f"{_FLAGS[variant.kind]} {quoted(variant.against)}{section}"
-        yield (
-            "next",
-            f"paramtool export {quoted(path)} {names} -o plain.safetensors",
-            "for programs without paramtool",
-        )
+        yield NEXT, f"paramtool export {quoted(path)} {names}", "for programs without paramtool"
 
 
 _FLAGS = {"names": "--names", "checkpoint": "--like", "config": "--config"}

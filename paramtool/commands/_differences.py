@@ -135,7 +135,7 @@ def gradients_apart(found: Checkpoint, expected: Checkpoint) -> Iterator[str]:
             for name, entry in one.entries.items()
             if entry.requires_grad and name in other.entries and other.entries[name].requires_grad is False
         ]:
-            count = errors.plural(len(names), "tensor asks", "tensors ask")
+            count = errors.plural(names, "tensor asks", "tensors ask")
             yield f"{count} for gradients in the {where} only: {some(names)}"
 
 

@@ -108,5 +108,5 @@ def _compared(done: AsConfigured, model: NamedShapes, config: str) -> AsConfigur
 def _strange(entries: Entries, model: NamedShapes, config: str) -> Iterator[str]:
     """Names that the model does not have, and shapes that are others."""
     if names := [name for name in entries if name not in model.shapes]:
-        what = plural(len(names), "name")
+        what = plural(names, "name")
         yield f"{what} that the model of {config_name(config)} does not have: {some(names, MAX_NAMED)}"

@@ -64,7 +64,7 @@ def too_large(found: Inspection, limit: int) -> Iterator[Judged]:
     """A finding where the files are larger than `limit` bytes."""
     nbytes = file_nbytes(found)
     if nbytes > limit:
-        files = plural(len(found.checkpoint.files), "file")
+        files = plural(found.checkpoint.files, "file")
         yield f"{nbytes} bytes in {files} ({size(nbytes)}), more than {size(limit)}", ()
 
 

@@ -219,7 +219,7 @@ def _derived_warnings(where: str, taken: Checkpoint) -> Iterator[str]:
     """Names that an input calculates are stored in a family, which takes room."""
     derived = [e for e in taken.entries.values() if isinstance(e.value, View) and _is_calculated(taken, e.value)]
     if derived:
-        count = plural(len(derived), "of its tensors is", "of its tensors are")
+        count = plural(derived, "of its tensors is", "of its tensors are")
         yield f"{where}: {count} calculated on load; a family stores what is calculated"
 
 

@@ -447,7 +447,7 @@ def _warnings(into: Into, model: Checkpoint, has_its_state: bool) -> Iterator[st
         names = some([one.piece.name for one in as_is], SHOWN)
         yield f"nothing shows the order of axes of {names}; filled as the source has them, without transposing"
     if into.unfilled:
-        left = plural(len(into.unfilled), "tensor of the model keeps its", "tensors of the model keep their")
+        left = plural(into.unfilled, "tensor of the model keeps its", "tensors of the model keep their")
         yield f"{left} old values: {some(into.unfilled, SHOWN)}"
     if not has_its_state and any(entry.role == "optimizer" for entry in model.entries.values()):
         yield "the model's optimizer state is left unchanged: it belongs to the old weights"

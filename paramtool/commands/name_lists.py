@@ -45,13 +45,19 @@ def lines_of(path: str) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def pairs(words: Iterable[str], flag: str) -> dict[str, str]:
-    """`NAME=FIRST`, several times, as a mapping; UsageError where a word has another form or a name two values."""
+PAIR = "NAME=OTHER"
+
+
+def pairs(words: Iterable[str], flag: str, form: str = PAIR) -> dict[str, str]:
+    """`NAME=FIRST`, several times, as a mapping; UsageError where a word has another form or a name two values.
+
+    Names of another form than PAIR may be empty, as that of the outermost module is.
+    """
     found: dict[str, str] = {}
     for word in words:
         name, equals, other = word.partition("=")
-        if not (name and equals and other):
-            raise UsageError(f"{flag} {word!r:.200}: expected NAME=OTHER, two names with = between them")
+        if not equals or (form == PAIR and not (name and other)):
+            raise UsageError(f"{flag} {word!r:.200}: expected {form}, two names with = between them")
         if found.setdefault(name, other) != other:
             raise UsageError(f"{flag} {word!r:.200}: {name!r} is {found[name]!r} already")
     return found

@@ -288,7 +288,7 @@ def _by_given(
 ) -> Binding:
     """The binding to the names of a list; UsageError where they do not fit."""
     at = state.at or "the optimizer"
-    entries = plural(len(state.entries), "entry", "entries")
+    entries = plural(state.entries, "entry", "entries")
     if len(names) != len(state.entries):
         raise UsageError(
             f"{path}: has {plural(len(names), 'name')}; {at} has {entries}",

@@ -144,7 +144,7 @@ def _unsure(checkpoint: Checkpoint, name: str, facts: Facts, source: str | None)
             _look_closer(where),
         )
     lines = [f"{_words(one)}   {'; '.join(one.reasons[:2])}" for one in likely[:LIKELY]]
-    fits = plural(len(likely), "network")
+    fits = plural(likely, "network")
     head = f"{where}: {name!r} has {plural(length, 'element')}; that fits {fits}; choose one:"
     return LayoutError(listed(head, lines, len(likely) - len(lines)), _look_closer(where))
 

@@ -246,7 +246,7 @@ def _refuse_companions(groups: Mapping[str, Mapping[int, list[tuple[str, Renamed
         if any(name[len(head) + 1 :].partition(".")[0].isdecimal() for head in _heads(name, heads))
     ]
     if lines:
-        stay = plural(len(lines), "tensor of experts stays", "tensors of experts stay")
+        stay = plural(lines, "tensor of experts stays", "tensors of experts stay")
         raise LayoutError(
             listed(f"{stay} apart where {FIVE} has the experts in one:", lines),
             hint="quantised experts have no such form in transformers",

@@ -78,7 +78,7 @@ def _outcome(rule: str, found: list[Finding]) -> str:
     if len(found) > MAX_LINES:
         listed += f"\nand {len(found) - MAX_LINES} more"
     if failing := [one for one in found if one.fails]:
-        first = failing[0].message if len(failing) == 1 else plural(len(failing), "finding")
+        first = failing[0].message if len(failing) == 1 else plural(failing, "finding")
         return f"<failure type={quoted(rule)} message={quoted(first)}>{escaped(listed)}</failure>"
     return f"<system-out>{escaped(listed)}</system-out>"
 

@@ -66,7 +66,7 @@ def _value(node: Node) -> str:
     """A value in a few words."""
     match node:
         case Leaf(bytes() as data) if len(data) > MANY_ITEMS:
-            return plural(len(data), "byte")
+            return plural(data, "byte")
         case Leaf(int() as number) if number.bit_length() > 2 * MAX_CHARACTERS:
             return f"an integer of {number.bit_length()} bits"
         case Leaf(value):

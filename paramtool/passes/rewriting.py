@@ -277,7 +277,7 @@ def _lost(gone: Collection[str], made: StoredOnce, whole: AliasGraph, shares: tu
     """Warnings about ties that break; `shares` says of one name, and of several, that others have their memory."""
     alias_sets = {whole.names[name].alias_set for name in gone if name in whole.names}
     if apart := [n for n, m in whole.names.items() if n not in gone and m.alias_set in alias_sets]:
-        names, keep = plural(len(apart), "other name"), "keeps" if len(apart) == 1 else "keep"
+        names, keep = plural(apart, "other name"), "keeps" if len(apart) == 1 else "keep"
         yield f"{names} {shares[len(apart) > 1]} and {keep} the old bytes, untied: {some(apart, 4)}"
     if untied := list(dict.fromkeys(made.lost)):
         yield f"untied, because they go to different places of the new tensors: {some(untied, 4)}"

@@ -118,7 +118,7 @@ def _saved(
         if isinstance(one, torch.Tensor) and (nn.parameter.is_lazy(one) or one.is_meta)
     ]
     if wrong:
-        count = plural(len(wrong), "tensor has", "tensors have")
+        count = plural(wrong, "tensor has", "tensors have")
         raise PlanError(
             listed(f"{label}: {count} no values to write:", wrong), hint="load or initialise the model first"
         )

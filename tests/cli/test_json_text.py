@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paramtool.cli._json_text import Kept, chunks, pieces
+from paramtool.cli._json_text import Kept, pieces
 from paramtool.errors import OutputError
 from tests.examples import examples
 
@@ -33,8 +33,8 @@ def streamed(value: object) -> object:
 @settings(max_examples=examples(40))
 @given(VALUES)
 def test_the_text_is_the_one_of_json_dumps(value: object) -> None:
-    assert "".join(chunks(pieces(value))) == json.dumps(value, indent=2)
-    assert "".join(chunks(pieces(streamed(value)))) == json.dumps(value, indent=2)
+    assert "".join(pieces(value)) == json.dumps(value, indent=2)
+    assert "".join(pieces(streamed(value))) == json.dumps(value, indent=2)
 
 
 @settings(max_examples=examples(20))
@@ -56,7 +56,7 @@ def peak(count: int) -> int:
 
     gc.disable()
     tracemalloc.start()
-    for _ in chunks(pieces({"schema": "x/1", "tensor_list": items()})):
+    for _ in pieces({"schema": "x/1", "tensor_list": items()}):
         pass
     found = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -10,8 +10,7 @@ import pytest
 
 from paramtool import dialects
 from paramtool.cli import _completion
-from paramtool.cli.convert import command as convert
-from paramtool.cli.fuse import command as fuse
+from paramtool.cli.relayout import convert, fuse
 from paramtool.parts import layout
 from paramtool.parts.layout import all_part_layouts
 from tests.hostile.command import quick

@@ -140,7 +140,7 @@ def test_expanded_tensors_count_for_what_they_hold(tmp_path: Path) -> None:
     w = torch.arange(1000.0)
     save(tmp_path, w=w, x=w[:1].expand(1_000_000))
     found = rows(quick("dedup", "m.pt", cwd=tmp_path), "shared")
-    assert found == ["w  4.00 kB", "x  same memory, view"], found
+    assert found == ["w  [1000] float32  4.00 kB", "x  [1000000] float32, another view, same memory"], found
 
 
 def test_groups_by_memory(tmp_path: Path) -> None:
@@ -149,8 +149,9 @@ def test_groups_by_memory(tmp_path: Path) -> None:
     c, e = w.clone(), w.clone()
     save(tmp_path, a=w, b=w, c=c, d=c, e=e)
     ran = quick("dedup", "m.pt", cwd=tmp_path)
-    apart = "equal bytes, stored once, separate on load"
-    expected = ["a  16.4 kB", "b  same memory", f"c  {apart}", f"d  {apart}", f"e  {apart}"]
+    apart = "equal bytes, stored once; on load memory of"
+    expected = ["a  [4096] float32  16.4 kB", "b  same memory"]
+    expected += [f"c  {apart} its own", f"d  {apart} c", f"e  {apart} its own"]
     assert rows(ran, "equal") == expected
     assert quick("dedup", "m.dedup.safetensors", "-o", "again.safetensors", cwd=tmp_path).code == 0
     again = quick("dedup", "m.dedup.safetensors", "-o", "third.safetensors", cwd=tmp_path)

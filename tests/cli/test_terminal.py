@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from paramtool.cli._display import LABELS
+from paramtool.cli._render import LABELS
 from paramtool.cli._streams import quoted
 from paramtool.cli.main import COMMANDS
 from paramtool.commands.networks import of_torch

@@ -62,7 +62,7 @@ def test_variants_that_load(folder: Path) -> None:
         *([["unused", "names.txt", name] for name in ["b", *(f"l{k:02}" for k in range(7))]]),
         ["unused", "names.txt", "and 5 more"],
         ["load it", "paramtool.torch.load_model(model, 'm.safetensors', strict=False)"],
-        ["next", "paramtool export m.safetensors --names names.txt -o plain.safetensors",
+        ["next", "paramtool export m.safetensors --names names.txt",
          "for programs without paramtool"],
     ]  # fmt: skip
 
@@ -98,7 +98,8 @@ def test_what_is_suggested_works(folder: Path) -> None:
         (line,) = [line for line in lines(variants(folder, against)) if line[0] == "next"]
         ran = quick(*shlex.split(line[1])[1:], "--force", cwd=folder)
         assert ran.code == 0, ran
-        ran = quick("variants", "plain.safetensors", "--against", against, cwd=folder)
+        written = ran.out.split(" -> ")[1].split("  ")[0]
+        ran = quick("variants", written, "--against", against, cwd=folder)
         assert "  loads  " in ran.out, ran
 
 

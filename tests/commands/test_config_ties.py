@@ -313,7 +313,7 @@ def test_the_table_of_a_pipe(tmp_path: Path) -> None:
 
 def test_every_result_has_words() -> None:
     """What a person reads, for each."""
-    from paramtool.cli._inspect_rows import RESULT_TEXTS
+    from paramtool.cli.inspect import RESULT_TEXTS
 
     assert RESULT_TEXTS.keys() == set(RESULTS.values())
 

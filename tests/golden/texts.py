@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from paramtool.cli._help import ALL
+from paramtool.cli._options import ALL
 from paramtool.cli.main import cli
 
 ROOT = Path(__file__).parents[2]

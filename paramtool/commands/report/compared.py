@@ -79,7 +79,7 @@ def sections(
             "The upper strips are A's tensors, the lower ones B's, and each band leads rows or columns to their place."
         )
         caption = "Tensors that are in other places, of another type, or in one checkpoint only"
-        rows = folded(plural(len(others), "tensor"), table(columns, made, caption, ENOUGH), is_open=len(others) <= FEW)
+        rows = folded(plural(others, "tensor"), table(columns, made, caption, ENOUGH), is_open=len(others) <= FEW)
         body = figures(lead if maps else "", map(_map, maps[:MAX_MAPS]), len(maps) - MAX_MAPS, "map", rows)
         yield PageSection("moved", "What moved, came or went", body)
 
@@ -154,7 +154,7 @@ def _rows(every: Sequence[TensorDiff], drawn: Sequence[ChangedRows]) -> Markup:
     return joined((
         paragraph(text + down + note, "lead"), key(list(scale(largest))) if largest else EMPTY,
         tag("ul", joined(map(_strip, drawn)), class_="strips"),
-        as_table(columns, made, plural(len(every), "changed tensor"), ENOUGH),
+        as_table(columns, made, plural(every, "changed tensor"), ENOUGH),
     ))  # fmt: skip
 
 
@@ -310,7 +310,7 @@ def _ends(places: dict[str, LinePlace]) -> dict[str, str]:
 def _words(places: dict[str, LinePlace]) -> str:
     """What the strips of one side are."""
     kinds = dict.fromkeys("columns" if place.is_column else "rows" for place in places.values())
-    names = plural(len(places), "tensor") if len(places) > 1 else next(iter(places))
+    names = plural(places, "tensor") if len(places) > 1 else next(iter(places))
     return f"{' and '.join(kinds)} of {names}"
 
 

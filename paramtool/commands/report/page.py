@@ -244,7 +244,7 @@ def _tensors(found: Inspection) -> Markup:
         return paragraph("The checkpoint has no tensors.", "lead")
     return searched(
         "Show names that contain",
-        folded(plural(len(entries), "tensor"),
+        folded(plural(entries, "tensor"),
                table(columns, made, "Every name of the checkpoint, in the order of the file", ENOUGH)),
     )  # fmt: skip
 
@@ -288,7 +288,7 @@ def _rows(found: Inspection) -> Iterator[Row]:
     for broken in found.findings:
         yield NOTE if broken.allowed else broken.severity, kind(broken), broken.sentence
     if found.unused_nbytes:
-        storages = plural(len(found.graph.unused), "storage")
+        storages = plural(found.graph.unused, "storage")
         yield WARNING, "unused", f"{size(found.unused_nbytes)} of {storages} belong to no tensor: dedup leaves them out"
     if found.content is None:
         yield NOTE, "not compared", "equal bytes in separate storages were not searched for: --equal reads all tensors"
@@ -495,7 +495,7 @@ def _ruler(blocks: Sequence[FusedBlock], found: Inspection) -> StorageRuler:
 def _block_words(block: FusedBlock, found: Inspection) -> str:
     """What a storage is."""
     network = found.fused.get(block.storage)
-    what = plural(len(block.parts), "tensor")
+    what = plural(block.parts, "tensor")
     if network is not None:
         return (
             f"{network.at or 'the network'}: {spec_text(network.spec)}, {what} in one buffer in {network.layout} order"
@@ -509,7 +509,7 @@ def _bounded(segments: list[Segment]) -> tuple[Segment, ...]:
     if len(segments) <= MAX_SEGMENTS:
         return tuple(segments)
     rest = segments[MAX_SEGMENTS:]
-    more = plural(len(rest), "more tensor")
+    more = plural(rest, "more tensor")
     words = f"bytes {rest[0].start:,} to {rest[-1].stop:,}, drawn as one"
     return (*segments[:MAX_SEGMENTS], Segment(rest[0].start, rest[-1].stop, more, "grey", "", words))
 

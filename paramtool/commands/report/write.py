@@ -207,7 +207,7 @@ def facts(found: Inspection) -> list[Fact]:
     shared = sum(len(members) - 1 for _, members in found.graph.groups())
     equal = "not compared" if found.duplicate_nbytes is None else size(found.duplicate_nbytes)
     return [
-        Fact("Size", size(nbytes), plural(len(checkpoint.files), "file")),
+        Fact("Size", size(nbytes), plural(checkpoint.files, "file")),
         Fact("Parameters", f"{found.parameters:,}", "shared ones once"),
         Fact("Tensors", f"{len(checkpoint.entries):,}", f"{found.distinct:,} distinct"),
         Fact("Types", ", ".join(islice(dtypes, 3)) or "none", f"and {len(dtypes) - 3} more" if len(dtypes) > 3 else ""),

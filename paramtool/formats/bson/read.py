@@ -456,7 +456,7 @@ class _JuliaWalk:
         parts: list[tuple[str, Node]] = [("type", Leaf(kind.name)), ("size", size)]
         if isinstance(data, BsonArray) and not dtype:
             if len(data) != prod(sizes):
-                self._fail(value, plural(len(data), "element"), f"{prod(sizes)} for the size {sizes}")
+                self._fail(value, plural(data, "element"), f"{prod(sizes)} for the size {sizes}")
             return Opaque("Core.Array", (*parts, ("items", Sequence("list", self._items(data, path)))))
         if not isinstance(data, Binary):
             self._fail(value, f"{_word(data)} as the data of an array of {kind.name}", "binary data, or a row")

@@ -388,7 +388,7 @@ def differing(folder: str, lines: list[str], first: str) -> UsageError:
 
 
 def _line(folder: str, one: Weights, difference: str) -> str:
-    count = plural(len(one.checkpoint.entries), "tensor")
+    count = plural(one.checkpoint.entries, "tensor")
     return f"{os.path.relpath(one.path, folder)}: {count}" + (f"; {difference}" if difference else "")
 
 

@@ -96,7 +96,7 @@ def _members(file: BinaryIO, source: SourceFile) -> dict[str, zip_directory.Memb
     members = zip_directory.read_directory(file, source.path, case_matters=True)
     others = [f"{member.name!r:.200}" for member in members if not member.name.endswith(SUFFIX)]
     if others:
-        count = plural(len(members), "member is", "members are")
+        count = plural(members, "member is", "members are")
         head = f"{source.path}: {len(others)} of its {count} not arrays; expected only *{SUFFIX}:"
         raise FormatError(listed(head, others))
     return {member.name.removesuffix(SUFFIX): member for member in members}

@@ -217,7 +217,7 @@ class NumpyArray:
     def from_buffer(cls, spelling: str, args: tuple[object, ...]) -> NumpyArray:
         """What `_frombuffer` makes: with order `K` the array of that shape is turned by `axes`."""
         if len(args) not in (4, 5):
-            found = plural(len(args), "argument")
+            found = plural(args, "argument")
             raise ValueError(f"{found}; expected bytes, a dtype, a shape, an order and perhaps axes")
         data, dtype, shape, order, axes = (*args, None)[:5]
         made = cls(spelling, (Global("numpy", "ndarray"),))

@@ -129,7 +129,7 @@ def _row(reader: Reader, at: int) -> BundleRow:
     crc = int.from_bytes(reader.content(entry["crc32c"][0]), "little") if "crc32c" in entry else 0
     slices = tuple(_extents(reader, one) for one in reader.messages(entry, "slices", _proto.SLICE))
     if wrong := [one for one in slices if len(one) != len(shape)]:
-        found = plural(len(wrong[0]), "axis", "axes")
+        found = plural(wrong[0], "axis", "axes")
         raise FormatError(f"{reader.where}: a slice has {found}; expected {len(shape)}, as the tensor has")
     return BundleRow(reader.number(entry, "dtype"), tuple(shape), shard, start, nbytes, crc, slices, at)
 

@@ -76,7 +76,7 @@ def _partitioned(checkpoint: Checkpoint, shapes: Node | None) -> Iterator[str]:
         if isinstance(shape, objects.Sequence) and Leaf(0) not in shape.items
     ]
     if names:
-        count = plural(len(names), "of its tensors is", "of its tensors are")
+        count = plural(names, "of its tensors is", "of its tensors are")
         yield (
             f"{count} empty: {PARTITIONED}, in the *_optim_states.pt files beside it; "
             "name the folder to read them joined"

@@ -28,7 +28,7 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
     """
     refused = [reason for name, entry in checkpoint.entries.items() if (reason := _refusal(name, entry.value))]
     if refused and not skip_unsupported:
-        path, count = checkpoint.path, plural(len(refused), "tensor")
+        path, count = checkpoint.path, plural(refused, "tensor")
         kept = {name for name, entry in checkpoint.entries.items() if not _refusal(name, entry.value)}
         hint = "`convert --skip-unsupported` leaves them out" if is_rest or keeps_weights(checkpoint, kept) else ""
         raise PlanError(
@@ -92,7 +92,7 @@ def plain(checkpoint: Checkpoint, names: Collection[str]) -> Plan:
     """
     refused = [reason for name in names if (reason := _refusal(name, checkpoint.entries[name].value))]
     if refused:
-        count = plural(len(refused), "tensor")
+        count = plural(refused, "tensor")
         head = f"{checkpoint.path}: {count} cannot be stored as plain tensors:"
         raise PlanError(listed(head, refused), hint=ranks_hint(checkpoint))
     entries = {name: checkpoint.entries[name] for name in names}

@@ -87,7 +87,7 @@ class _Judge:
         """Tensors that changed, are gone or are new; one finding for a model that was renamed as a whole."""
         if self.is_renamed:
             pairs = list(self._renames())
-            count = plural(len(pairs), "tensor")
+            count = plural(pairs, "tensor")
             same = "types and shapes" if self.locked.is_headers_only else "types, shapes and bytes"
             shown = leading(pairs, MANY, lambda pair: f"{pair[0]!r} is {pair[1]!r}")
             message = f"{count} under other names, with the same {same}: {shown}"

@@ -293,7 +293,7 @@ def contradictions(asked: Entries, order: Order) -> Iterator[str]:
     entries, parameters = asked.keys, order.parameters
     at = asked.state.at or "the optimizer"
     if len(entries) > len(parameters):
-        many_entries = plural(len(entries), "entry", "entries")
+        many_entries = plural(entries, "entry", "entries")
         yield f"{at}: {many_entries}, more than the model's {plural(len(parameters), 'parameter')} ({order.source})"
     many = {parameter.shape for parameter in parameters}
     same = order.is_known and len(entries) == len(parameters)

@@ -210,7 +210,7 @@ def _vectors(
     fit = found if len(found) == 1 else [*filter(reads, found)]
     if len(fit) != 1:
         there = ", ".join(f"{name!r} ({length})" for name, length in list(lengths.items())[:8])
-        what = plural(len(fit), "vector fits", "vectors fit") if fit else "no vector fits"
+        what = plural(fit, "vector fits", "vectors fit") if fit else "no vector fits"
         counted = f": {words}" if (words := arithmetic(flat[0], options, facts)) else ""
         message = f"{where}: {what} as a network of layout {flat[0].name}{counted}; vectors: {there}"
         raise LayoutError(message, "choose one with --at")
