@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from paramtool import __version__
 from paramtool.cli import _paths, _render
 from paramtool.cli._failures import Failure, failure
 from paramtool.cli._options import FAIL_ON, Row, command_line
@@ -68,7 +69,9 @@ def _pieces(form: str, found: Result) -> Iterator[str]:
     if form == "text":
         lines = _render.plain_lines(_checked_rows(found) if isinstance(found, Checked) else _error_rows(found.error))
     else:
-        lines = import_module(f"paramtool.findings.{form}").lines(reported(found))
+        made = import_module(f"paramtool.findings.{form}")
+        report = reported(found)
+        lines = iter([made.text(report, __version__)]) if form == "sarif" else made.lines(report)
     return (f"\n{line}" if k else line for k, line in enumerate(lines))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.cli import _render
 from paramtool.cli._options import EACH, OUTPUT_ANY, Row, command_line, given
-from paramtool.cli._render import MANY, NEXT, Rows, every, most, rest
+from paramtool.cli._render import MANY, NEXT, Rows, brief, every, most, rest
 from paramtool.cli._streams import quoted
 from paramtool.cli._written import beside, checked, each_set, head, physical, verify_line, weakest
 from paramtool.commands import relayout as relayout_command
@@ -261,7 +261,8 @@ APART = "separate tensors"
 def _rearranged(found: Rearrangement) -> Rows:
     """What became of attention, gated MLPs and experts, and the facts that decided it."""
     if found.is_dialect:
-        yield "dialect", f"{found.source} -> {found.target}", f"{plural(found.renamed, 'tensor')} renamed"
+        renamed = f"{plural(found.renamed, 'tensor')} renamed" if found.renamed else ""
+        yield "dialect", f"{found.source} -> {found.target}", renamed
     else:
         said = ", ".join(f"{layout} by {who}" for layout, who in found.said.items())
         modules = plural(found.groups, "module")
@@ -270,7 +271,7 @@ def _rearranged(found: Rearrangement) -> Rows:
         if tensors:
             names = ", ".join(tensors[: most(2)]) + ", ..." * (len(tensors) > most(2))
             yield what, plural(tensors, "tensor"), names
-    by_source = grouped((source, fact) for fact, source in found.facts.items())
+    by_source = grouped((brief(source.partition(":")[0], source), fact) for fact, source in found.facts.items())
     for source, facts in by_source.items():
         yield "facts", " ".join(facts), source
 

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from paramtool import __version__
 from paramtool.errors import plural
 from paramtool.findings.report import CheckReport, one_line
 from paramtool.model.finding import RULE_IDS, FileLine, Finding, RuleId
@@ -31,11 +30,6 @@ _LINK = re.compile(r"\[(?=[^\]]*\]\()")
 """What would begin a link in a message (section 3.11.6)."""
 FINGERPRINTS = ("primaryLocationLineHash", "paramtool/v1")
 """The first is the one that code scanning reads: two results of one line are two alerts only if it differs."""
-
-
-def lines(report: CheckReport) -> Iterator[str]:
-    """The document as one line of a job's log, as the other forms have several."""
-    yield text(report, __version__)
 
 
 def text(report: CheckReport, version: str) -> str:
