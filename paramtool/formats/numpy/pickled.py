@@ -14,18 +14,23 @@ What the pickles hold is in `objects.py`.
 
 from __future__ import annotations
 
+import re
+
 from paramtool.errors import FormatError, plural
 from paramtool.formats import object_tree, sniff
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.mxnet import states as mxnet
 from paramtool.formats.numpy import objects
-from paramtool.formats.pickle.values import Use
 from paramtool.formats.policy import merged
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Mapping, Node
 
 PADDLE = "StructuredToParameterName@@"
 """The key under which Paddle keeps the names of parameters."""
+NAMED = re.compile(b"_reconstruct|_frombuffer|mxnet|joblib|torch|storage")
+"""What a pickle names that holds arrays, or that is of a kind that is refused by its name."""
+SEARCHED_NBYTES = 16 << 20
+"""Up to here a file is searched for such names."""
 
 
 def read(path: str) -> Checkpoint:
@@ -33,6 +38,8 @@ def read(path: str) -> Checkpoint:
     file, source = open_source(path)
     with file:
         data = Contents(file, source.nbytes)
+        if source.nbytes < SEARCHED_NBYTES and not NAMED.search(data[:]):  # it is scanned, and not run
+            raise _without_arrays(path)
         start = sniff.numpy_stop(data[:12]) if data[:6] == sniff.NUMPY_MAGIC else 0
         results = objects.run(data, start, source.nbytes, path)
         value = results[0].value if len(results) == 1 else tuple(result.value for result in results)
@@ -45,8 +52,7 @@ def read(path: str) -> Checkpoint:
         found = objects.held(path, value, results[-1].stop - sum(result.skipped for result in results))
     is_state = found.is_state or mxnet.is_state(found.tree)
     if not found.entries and not is_state:
-        uses = [use for result in results for use in result.uses]
-        raise FormatError(f"{path}: is {_without_arrays(uses)}", hint=objects.SAVE)
+        raise _without_arrays(path)
     return Checkpoint(
         format=mxnet.NAME if is_state else "paddle pickle" if _is_paddle(found.tree) else "pickle",
         files=(source,),
@@ -64,7 +70,9 @@ def _is_paddle(tree: Node) -> bool:
     return isinstance(tree, Mapping) and any(key == PADDLE for key, _ in tree.items)
 
 
-def _without_arrays(uses: list[Use]) -> str:
-    names = dict.fromkeys(use.path.partition(".")[0] for use in uses)
-    named = f", and names {', '.join(list(names)[:3])}" if names else ""
-    return f"a pickle that holds no NumPy arrays{named}"
+def _without_arrays(path: str) -> FormatError:
+    from paramtool.formats import scan
+
+    names = list(dict.fromkeys(one.path.partition(".")[0] for one in scan.scan(path)))
+    named = f", and names {', '.join(names[:3])}" if names else ""
+    return FormatError(f"{path}: is a pickle that holds no NumPy arrays{named}", hint=objects.SAVE)
