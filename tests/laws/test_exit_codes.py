@@ -305,3 +305,20 @@ def test_a_defect_in_one_of_several_hides_no_other(
     found = quick(*line, "--json", cwd=tmp_path)
     assert "a defect" in found.out and found.out.count('"x"') >= 1, found
     assert found.code == 70, found
+
+
+@pytest.mark.parametrize("line", [
+    ("diff", "x", "y", "--exit-code"), ("verify", "x", "--against", "y"), ("variants", "x", "--against", "names.txt"),
+    ("guess", "x"),
+], ids=lambda line: line[0])  # fmt: skip
+def test_an_answer_stands_beside_an_unsafe_neighbour(line: tuple[str, ...], tmp_path: Path) -> None:
+    """1, with a warning; where the same command fails, 4."""
+    for word, scale in (("x", 1), ("y", 2)):
+        (tmp_path / word).mkdir()
+        save_file({"nothing.known": np.full(3, scale)}, tmp_path / word / "model.safetensors")
+    (tmp_path / "x" / "scheduler.pt").write_bytes(pickle.dumps(Calls(), 2))
+    (tmp_path / "names.txt").write_text("other\n")
+    found = quick(*line, cwd=tmp_path)
+    assert found.code == 1 and "'scheduler.pt' is unsafe" in found.err + found.out, found
+    (tmp_path / "x" / "model.safetensors").write_bytes(b"{")
+    assert quick(*line, cwd=tmp_path).code == 4
