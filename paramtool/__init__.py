@@ -13,13 +13,10 @@ keywords and the flags that they correspond to, is in docs/python.md.
 Everything is imported on first use, so that importing the package costs nothing.
 """
 
-from __future__ import annotations
-
 import sys
-from importlib import import_module
 
-# `python -m paramtool`: nothing is imported from the current folder, which may hold a stranger's numpy.py.  What is
-# imported above was imported before.
+# `python -m paramtool`: nothing is imported from the current folder, which may hold a stranger's numpy.py, not even
+# `__future__`.
 if getattr(sys, "argv", [])[:1] == ["-m"] and not getattr(sys.flags, "safe_path", False):
     del sys.path[0]
 TYPE_CHECKING = False
@@ -103,6 +100,8 @@ if not TYPE_CHECKING:  # type checkers read the names in __init__.pyi, and know 
 
     def __getattr__(name: str) -> object:
         """Import a public name when it is first used."""
+        from importlib import import_module
+
         for module, names in _PLACES.items():
             if name in names.split():
                 found = globals()[name] = getattr(import_module(f"paramtool.{module}"), name)
@@ -119,16 +118,16 @@ if not TYPE_CHECKING:  # type checkers read the names in __init__.pyi, and know 
 
 
 def variants(
-    path: Path,
-    against: Sequence[Path],
+    path: "Path",
+    against: "Sequence[Path]",
     *,
-    only: str | None = None,
-    allow_class: Sequence[str] = (),
-    allow_unknown: bool = False,
-    config: Path | None = None,
-    max_inflated: int | None = None,
-    progress: Progress | None = None,
-) -> tuple[Variant, ...]:
+    only: "str | None" = None,
+    allow_class: "Sequence[str]" = (),
+    allow_unknown: "bool" = False,
+    config: "Path | None" = None,
+    max_inflated: "int | None" = None,
+    progress: "Progress | None" = None,
+) -> "tuple[Variant, ...]":
     """What variants of a model make of a checkpoint, before anyone loads it: loads, through aliases, or why not.
 
     Each of `against` is a list of names (a text file, one a line), any checkpoint that can be read, or a config.json of
@@ -156,7 +155,7 @@ def variants(
     )
 
 
-def _wanted_from_config(path: str) -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:
+def _wanted_from_config(path: str) -> "tuple[Mapping[str, Wanted], Mapping[str, Wanted]]":
     from paramtool.commands.models_of_transformers import wanted
 
     return wanted(path)

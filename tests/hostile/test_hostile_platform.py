@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipapp
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def test_nothing_is_imported_from_the_current_folder(tmp_path: Path) -> None:
     place.mkdir()
     with h5py.File(place / "w.h5", "w") as file:
         file["w"] = [1.0, 2.0]
-    for name in ("numpy", "h5py", "click", "json", "typing", "signal", "blake3", "paramtool"):
+    for name in ("__future__", "numpy", "h5py", "click", "json", "typing", "signal", "blake3", "paramtool"):
         (place / f"{name}.py").write_text(f"open('ran-{name}', 'w')\nraise SystemExit(99)\n")
     shutil.copytree(root / "paramtool", tmp_path / "app" / "paramtool")
     (tmp_path / "app" / "__main__.py").write_text(runpy.run_path(str(root / "packaging" / "dist.py"))["START"])
@@ -84,8 +85,14 @@ def test_nothing_is_imported_from_the_current_folder(tmp_path: Path) -> None:
     for way, start in ways.items():
         if way == "module":
             (place / "paramtool.py").unlink()  # the one that `python -m` is told to run
-        env = {**os.environ, **({"PYTHONPATH": str(root)} if way != "zipapp" else {})}
-        for words in (("dedup", "w.h5", "-o", f"{way}.safetensors"), ("inspect", "w.h5"), ("lock", "w.h5", "-o", "-")):
+        lines = (
+            ("dedup", "w.h5", "-o", f"{way}.safetensors", "--force"),
+            ("inspect", "w.h5"),
+            ("lock", "w.h5", "-o", "-"),
+        )
+        found_by = "" if way == "zipapp" else str(root)
+        for path, words in product((found_by, f"{found_by}{os.pathsep}"), lines):  # an empty part is the current folder
+            env = {**os.environ, "PYTHONPATH": path}
             done = subprocess.run([*map(str, start), *words], cwd=place, env=env, capture_output=True, text=True)
             assert done.returncode == 0, (way, done)
         assert not [path.name for path in place.iterdir() if path.name.startswith("ran-")], way

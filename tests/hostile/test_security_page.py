@@ -88,7 +88,7 @@ Lists of names | [what is not promised]
 **Folders that strangers | races:test_the_folder_of_the_output_changes
 They cannot make it write | races:test_the_output_in_the_making_goes_away
 Names of | outputs:test_names_of_other_outputs_and_of_other_programs_stay outputs:test_what_a_living_run_writes_stays
-**Other libraries.** | [what is not promised]
+**Other libraries.** | platform:test_nothing_is_imported_from_the_current_folder
 Inputs are given to h5py | security:test_a_call_that_no_tensor_needs
 **Secrets in a file.** | [what is not promised]
 `inspect` and the alias record | [what is not promised]
