@@ -18,6 +18,7 @@ FILES = {
     "places": "hostile/test_hostile_places.py", "security": "hostile/test_hostile_security.py",
     "box": "hostile/test_hostile_sandbox.py", "torch": "hostile/test_hostile_torch.py",
     "platform": "hostile/test_hostile_platform.py", "arrays": "hostile/test_hostile_arrays.py",
+    "sentences": "hostile/test_security_sentences.py",
     "races": "faults/test_races.py", "calls": "faults/test_calls.py", "signals": "faults/test_signals.py",
     "fuzz": "fuzz/test_fuzz.py", "folders": "commands/check/test_unsafe_in_folders.py",
     "check": "commands/check/test_check.py", "forms": "formats/test_unsafe_forms.py",
@@ -72,11 +73,11 @@ what replaces something | outputs:test_what_is_replaced_keeps_its_permissions
 Access control lists | [what is not done]
 For each format, `tests/hostile/worst.py` | bounded:test_work_grows_as_the_file_does
 From n to 4n bytes | bounded:test_work_grows_as_the_file_does
-objects that a pickle | machine:test_limits_are_those_given machine:test_a_memory_bomb_is_refused
-tensors in a pickle | bounded:test_the_smallest_bombs_take_little
-characters of their names | bounded:test_the_smallest_bombs_take_little
-bytes of a zip member | torch:test_a_hostile_file_is_refused
-bytes that are searched | bounded:test_work_grows_as_the_file_does
+objects that a pickle | sentences:test_what_expands_beyond_a_limit_is_unsafe machine:test_limits_are_those_given
+tensors in a pickle | sentences:test_what_expands_beyond_a_limit_is_unsafe
+characters of their names | sentences:test_what_expands_beyond_a_limit_is_unsafe
+bytes of a zip member | sentences:test_a_limit_is_what_the_page_says torch:test_a_hostile_file_is_refused
+bytes that are searched | sentences:test_a_limit_is_what_the_page_says bounded:test_work_grows_as_the_file_does
 processor time of the process | box:test_the_time_grows_with_the_file
 bytes of tensors that are | inflating:test_no_writer_writes_more_than_the_limit
 The process that reads HDF5 | box:test_a_signal_ends_a_command_that_reads_an_endless_file
@@ -89,7 +90,7 @@ Lists of names | [what is not promised]
 They cannot make it write | races:test_the_output_in_the_making_goes_away
 Names of | outputs:test_names_of_other_outputs_and_of_other_programs_stay outputs:test_what_a_living_run_writes_stays
 **Other libraries.** | platform:test_nothing_is_imported_from_the_current_folder
-Inputs are given to h5py | security:test_a_call_that_no_tensor_needs
+Inputs are given to h5py | sentences:test_nothing_is_given_to_an_unpickler
 **Secrets in a file.** | [what is not promised]
 `inspect` and the alias record | [what is not promised]
 A lock has digests | locks:test_no_string_of_a_checkpoint_is_in_a_lock
@@ -128,9 +129,9 @@ command | [head of a table]
 `paramtool.read` | doors:test_each_function
 `paramtool.inspect` | doors:test_each_function
 A file that is unsafe and also | codes:test_of_any_inputs doors:test_unsafe_comes_before_findings
-With `--only` the whole | doors:test_each_command
+With `--only` the whole | sentences:test_the_whole_file_counts_where_a_section_is_asked_for
 A file without unsafe | pickles:test_text_is_no_pickle
-`inspect --fail-on unsafe` | security:test_a_call_that_no_tensor_needs
+`inspect --fail-on unsafe` | sentences:test_fail_on_unsafe_has_a_line_for_each_call
 what `torch.save` itself | security:test_nothing_at_all folders:test_clean_folders_pass
 containers and plain classes | pickles:test_what_holds_only_data
 enums of transformers | security:test_a_member_of_an_enum_is_looked_up
@@ -149,7 +150,7 @@ A pattern never allows | doors:test_each_command
 `inspect` then exits with 0 | security:test_a_call_that_no_tensor_needs
 A tensor that only a call | security:test_a_call_that_a_tensor_needs
 Names in `os` | doors:test_what_can_never_be_allowed doors:test_a_pattern_never_reaches_what_is_dangerous
-An allowed class is not | security:test_a_call_that_a_tensor_needs
+An allowed class is not | sentences:test_an_allowed_class_is_not_necessarily_writable
 Before a file is refused | pickles:test_what_it_would_call_is_listed
 Where the machine cannot | unread:test_no_prelude_hides_a_call unread:test_bytes_that_torch_loads_are_followed
 If they call something | pickles:test_what_it_would_call_is_listed
