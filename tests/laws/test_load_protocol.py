@@ -150,6 +150,32 @@ def test_what_torch_loads_is_loaded(make: Maker, tmp_path: Path) -> None:
     assert variant.loads
 
 
+COMPILED = "_orig_mod."
+
+
+@EVERY
+def test_variants_says_what_load_model_does(make: Maker, tmp_path: Path) -> None:
+    """Strictly and not, by copies and with `assign`; where only loading shows what code does, it says that."""
+    state = seeded(make, 0).state_dict()
+    wrapped = OrderedDict({COMPILED + name: one for name, one in state.items()})
+    if hasattr(state, "_metadata"):
+        versions = {(COMPILED + name).rstrip("."): one for name, one in state._metadata.items()}
+        wrapped._metadata = OrderedDict(versions)  # type: ignore[attr-defined]
+    for what, given in (*changed(state), ("compiled", wrapped)):
+        torch.save(given, path := tmp_path / "m.pt")
+        (said,) = paramtool.torch.variants([seeded(make, 1)], path)
+        is_open = "only loading shows" in said.advice
+        for strict in (True, False):
+            expected = not (said.shapes or said.types or said.apart or (strict and (said.lacks or said.unused)))
+            for assign in (False, True):
+                try:
+                    paramtool.torch.load_model(seeded(make, 1), path, strict, assign=assign)
+                    loads = True
+                except ModelError as error:
+                    loads = is_open and "while it was loaded" in str(error)
+                assert loads == expected or is_open, (what, strict, assign, said)
+
+
 @pytest.mark.parametrize("how", ["copy", "assign", "meta"])
 @pytest.mark.parametrize("make", NESTED)
 def test_a_state_dict_of_others_is_given_as_it_is(make: Maker, how: str, tmp_path: Path) -> None:
