@@ -108,7 +108,11 @@ def test_a_missing_rank(folder: Path) -> None:
     Ranks((3,)).save(folder, {"w": (torch.randn(7, 2), [tensor.Shard(0)])})
     (folder / "m_world_size_3_rank_1.pt").unlink()
     ran = quick("inspect", folder, cwd=folder)
-    assert ran.code == 3 and "ranks of one training, parts of one model" in ran.err and "8 of 14 elements" in ran.err
+    assert (
+        ran.code == 3
+        and "2 files of the 3 ranks of one training, parts of one model" in ran.err
+        and "8 of 14 elements" in ran.err
+    )
 
 
 def test_files_of_two_saves(folder: Path) -> None:
