@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural, some
 from paramtool.formats import config_names, sniff, table
@@ -312,19 +312,17 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
     raise _foreign(path, head, nbytes)
 
 
-def _is_twofold(path: str, ran: bool, is_hdf5: bool) -> bool:
+def _is_twofold(file: BinaryIO, nbytes: int, ran: bool, is_hdf5: bool) -> bool:
     """Whether a file that a reader understands can be a pickle as well, unless that `ran`, or ends as a zip archive.
 
     Or is HDF5 behind other bytes, unless it was read as that.
     """
-    file, source = open_source(path)
-    with file:
-        tail = min(source.nbytes, zip_directory.MAX_TAIL)
-        if zip_directory.END_SIGNATURE in read_bytes(file, source.nbytes - tail, tail):
-            return True
-        if not is_hdf5 and sniff.hdf5_start(Contents(file, source.nbytes)) > 0:
-            return True
-        return not ran and sniff.runs(read_bytes(file, 0, min(source.nbytes, 64)))
+    tail = min(nbytes, zip_directory.MAX_TAIL)
+    if zip_directory.END_SIGNATURE in read_bytes(file, nbytes - tail, tail):
+        return True
+    if not is_hdf5 and sniff.hdf5_start(Contents(file, nbytes)) > 0:
+        return True
+    return not ran and sniff.runs(read_bytes(file, 0, min(nbytes, 64)))
 
 
 def _with_hidden(found: Checkpoint, paths: list[str], ran: bool) -> Checkpoint:
@@ -342,20 +340,20 @@ def _with_hidden(found: Checkpoint, paths: list[str], ran: bool) -> Checkpoint:
 
 def _scanned(found: Checkpoint, paths: list[str], ran: bool) -> Iterator[tuple[str, Scanned]]:
     """Files as a program reads them that takes them for something else; of files of data what no tensor claims, too."""
+    judged = {*judged_files(found)}
     for path in paths:
-        if _is_twofold(path, ran, found.format.endswith(("hdf5", "jld2"))):
-            from paramtool.formats import scan
+        file, source = open_source(path)
+        with file:
+            if _is_twofold(file, source.nbytes, ran, found.format.endswith(("hdf5", "jld2"))):
+                from paramtool.formats import scan
 
-            yield path, scan.scan_file(path)
-    for path in paths if len(judged := judged_files(found)) < len(found.files) else ():
-        if path not in judged:
-            from paramtool.formats import scan
+                yield path, scan.scan_file(path)
+            if path not in judged:
+                from paramtool.formats import scan
 
-            backings = (storage.backing for storage in found.storages.values())
-            places = [one.source if isinstance(one, Encoded) else one for one in backings]
-            ranges = [(one.start, one.stop) for one in places if isinstance(one, ByteRange) and one.file == path]
-            file, source = open_source(path)
-            with file:
+                backings = (storage.backing for storage in found.storages.values())
+                places = [one.source if isinstance(one, Encoded) else one for one in backings]
+                ranges = [(one.start, one.stop) for one in places if isinstance(one, ByteRange) and one.file == path]
                 yield path, scan.scan_parts(file, source, scan.unclaimed(source.nbytes, ranges))
 
 

@@ -175,7 +175,7 @@ LIES = {
     "a huge shape": (rewritten(WHOLE, b"K\2K\3\x86", b"J\xff\xff\xff\x7fK\3\x86"), "found 24"),
     "a wider type": (rewritten(WHOLE, b"f4", b"f8"), "needs 48 bytes; found 24"),
     "a longer string": (rewritten(WHOLE, b"C\x18", b"C\xff"), "pickle byte"),
-    "an unknown opcode": (b"\x80\x03\x8c\x05torch\xff.", "the opcode 0xff"),
+    "an unknown opcode": (b"\x80\x03\xff.", "the opcode 0xff"),
     "an unknown order": (rewritten(WHOLE, b"X\1\0\0\0<", b"X\1\0\0\0!"), "holds no NumPy arrays"),
     "a negative axis": (rewritten(WHOLE, b"K\2K\3\x86", b"J\xff\xff\xff\xffK\3\x86"), "whole numbers"),
     "protocol 6": (b"\x80\x06" + WHOLE[2:], "not in a format"),

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 
 from paramtool.errors import FormatError, plural
-from paramtool.formats import object_tree, sniff
+from paramtool.formats import object_tree, scan, sniff
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.mxnet import states as mxnet
 from paramtool.formats.numpy import objects
@@ -38,16 +38,16 @@ def read(path: str) -> Checkpoint:
     file, source = open_source(path)
     with file:
         data = Contents(file, source.nbytes)
-        if source.nbytes < SEARCHED_NBYTES and not NAMED.search(data[:]):  # it is scanned, and not run
-            raise _without_arrays(path)
+        if source.nbytes < SEARCHED_NBYTES and not NAMED.search(data[:]):
+            scanned = scan.scan_file(path)
+            if scanned.is_pickle and scanned.ended:  # it is not run again
+                raise _without_arrays(path)
         start = sniff.numpy_stop(data[:12]) if data[:6] == sniff.NUMPY_MAGIC else 0
         results = objects.run(data, start, source.nbytes, path)
         value = results[0].value if len(results) == 1 else tuple(result.value for result in results)
         rest = source.nbytes - results[-1].stop
         unknown = objects.unknown(results)
         if rest:
-            from paramtool.formats import scan
-
             unknown += scan.scan_parts(file, source, [(results[-1].stop, source.nbytes)]).unknown
         found = objects.held(path, value, results[-1].stop - sum(result.skipped for result in results))
     is_state = found.is_state or mxnet.is_state(found.tree)
@@ -71,8 +71,6 @@ def _is_paddle(tree: Node) -> bool:
 
 
 def _without_arrays(path: str) -> FormatError:
-    from paramtool.formats import scan
-
     names = list(dict.fromkeys(one.path.partition(".")[0] for one in scan.scan(path)))
     named = f", and names {', '.join(names[:3])}" if names else ""
     return FormatError(f"{path}: is a pickle that holds no NumPy arrays{named}", hint=objects.SAVE)

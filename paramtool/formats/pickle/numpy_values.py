@@ -128,13 +128,7 @@ class NumpyDtype:
     @property
     def is_simple(self) -> bool:
         """Whether the text describes it fully: no fields, no units, no metadata."""
-        return self.state is None or self.state == state_of(self.text) or self._is_old
-
-    @property
-    def _is_old(self) -> bool:
-        """Whether the state is one that NumPy wrote before 1.4, without titles or flags, and says the order alone."""
-        state = self.state or ()
-        return len(state) in (6, 7) and state[0] in (1, 2) and set(state[2:]) == {None, -1}
+        return self.state is None or self.of_numbers or self.state == state_of(self.text)
 
 
 NUMBER = re.compile("b1|[iu][1248]|f(2|4|8|12|16)|c(8|16|24|32)")
