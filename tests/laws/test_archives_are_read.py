@@ -95,4 +95,6 @@ def test_what_a_limit_of_memory_stops_is_named(how: str, tmp_path: Path) -> None
     (tmp_path / "a.pkl.xz").write_bytes(data)
     (tmp_path / "model.safetensors").write_bytes(SAFETENSORS)
     ran = quick("inspect", ".", cwd=tmp_path)
-    assert "not looked at for pickles: 'a.pkl.xz'" in ran.out + ran.err, ran
+    assert ran.code == 0 and "not looked at for pickles: 'a.pkl.xz'" in ran.out + ran.err, ran
+    ran = quick("inspect", "a.pkl.xz", cwd=tmp_path)
+    assert ran.code == 3 and "not scanned to the end" in ran.err, ran

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from paramtool.commands.inspect import inspect
-from paramtool.formats import table
+from paramtool.errors import FormatError
+from paramtool.formats import read, table
 from tests.contracts import makers_tensorflow as tf
 from tests.examples import examples
 from tests.fuzz import seeds
@@ -270,6 +271,47 @@ def test_objects_without_arrays_are_one_thing_in_every_format(values: list[objec
     np.savez(tmp_path / "b.npz", x=array)
     (tmp_path / "c.pkl").write_bytes(pickle.dumps(array))
     assert {quick("inspect", name, cwd=tmp_path).code for name in ("a.npy", "b.npz", "c.pkl")} == {3}
+
+
+OBJECTS: dict[str, list[object]] = {
+    "arrays": [np.ones(3), np.zeros(2), None], "a dict": [{"w": np.ones(3), "s": "text"}],
+    "nested": [[np.ones(2), 1], [np.zeros(2), 2]], "a call": [Calls(), np.ones(3)], "a call alone": [Calls()],
+    "words": ["a", None],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OBJECTS)
+def test_arrays_of_objects_are_one_thing_in_every_format(what: str, tmp_path: Path) -> None:
+    """In a file of their own and beside a model, its names and its exit codes."""
+    array = np.empty(len(OBJECTS[what]), dtype=object)
+    array[:] = OBJECTS[what]
+    np.save(tmp_path / "a.npy", array)
+    np.savez(tmp_path / "b.npz", x=array)
+    (tmp_path / "c.pkl").write_bytes(pickle.dumps(array))
+    seen = []
+    for name in ("a.npy", "b.npz", "c.pkl"):
+        (tmp_path / name[0]).mkdir()
+        save_file({"w": np.ones(3)}, tmp_path / name[0] / "model.safetensors")
+        (tmp_path / name[0] / name).write_bytes((tmp_path / name).read_bytes())
+        lines = ("inspect", name), ("dedup", name, "-o", f"{name}.safetensors"), ("check", name[0])
+        codes = [quick(*line, cwd=tmp_path).code for line in lines]
+        try:
+            names = [one.removeprefix("x.") for one in read(tmp_path / name, allow_unknown=True).entries]
+        except FormatError:
+            names = []
+        seen.append((codes, names))
+    assert seen[0] == seen[1] == seen[2]
+    assert (4 in seen[0][0]) == ("call" in what)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000 + "]" * 100_000, '[{"class_name": "__lambda__"}'])
+def test_deep_json_without_the_word_holds_no_code(text: str, tmp_path: Path) -> None:
+    """Code of Keras stands under a key with that word, and JSON that holds one and is too deep to be read is unsafe."""
+    save_file({"w": np.ones(3)}, tmp_path / "model.safetensors")
+    (tmp_path / "config_of_layers.json").write_text(text)
+    assert quick("check", ".", cwd=tmp_path).code == 0
+    (tmp_path / "config_of_layers.json").write_text('{"class_name": "__lambda__", "x": ' + "[" * 100_000)
+    assert quick("check", ".", cwd=tmp_path).code == 4
 
 
 def test_a_file_that_is_refused_was_looked_at(tmp_path: Path) -> None:

@@ -475,6 +475,7 @@ NAMED = {
     "behind a pickle": PLAIN + b"\1\2\3" + EVIL,
     "in a pickle": PLAIN[:-1] + b"\1\2\3" + EVIL,
     "zip, xz": zipped("x", method=zipfile.ZIP_BZIP2).replace(b"\x2e\0\0\0\x0c\0", b"\x2e\0\0\0\x5f\0"),
+    "zip, zstd": zipped("x", method=zipfile.ZIP_BZIP2).replace(b"\x2e\0\0\0\x0c\0", b"\x3f\0\0\0\x5d\0"),
     "zstd": b"\x28\xb5\x2f\xfd" + bytes(40),
     "HDF5 in an archive": zipped("model.h5", b"\x89HDF\r\n\x1a\n" + bytes(600)),
     "HDF5, compressed": gzip.compress(b"\x89HDF\r\n\x1a\n" + bytes(600)),
@@ -488,6 +489,8 @@ def test_what_is_not_scanned_to_its_end_is_named(form: str, tmp_path: Path) -> N
     ran = quick("check", "model", cwd=tmp_path)
     said = "found more than 1,000 pickles" if form == "many pickles" else "not looked at for pickles: 'x"
     assert said in " ".join((ran.out + ran.err).split()), ran
+    assert ran.code == (4 if form == "many pickles" else 0)
+    assert quick("inspect", "model/x", cwd=tmp_path).code == (4 if form == "many pickles" else 3)
 
 
 @pytest.mark.parametrize("form", ["in reach", "beyond"])
