@@ -108,8 +108,8 @@ def _joined(folder: str, files: dict[str, Checkpoint]) -> Checkpoint:
             joined.entries[tensor] = entry._replace(value=value)
     if wrong:
         hint = "save the model in one piece with the program that trained it, or with torch.distributed.checkpoint"
-        said = re.search(r"(?i)world_?size_?(\d+)", name)
-        ranks = f"{said[1]} ranks" if said else "ranks"
+        world = re.search(r"(?i)world_?size_?(\d+)", name)
+        ranks = f"{world[1]} ranks" if world else "ranks"
         of_them = f"{plural(len(files), 'file')} of the {ranks} of one training"
         wrong.insert(0, f"{of_them}, parts of one model: {some(list(files), 3)}")
         raise Defects(folder or os.curdir, wrong, hint)
