@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import Shape, View, contiguous, reshaped
@@ -136,6 +137,38 @@ def axes_of(kind: str, part: str, own: str) -> str:
     """
     found = {row.tensors[own][1] for row in of_kind(kind) if own in row.tensors and row.tensors[own][0] == part}
     return found.pop() if len(found) == 1 else ""
+
+
+def pads(config: Mapping[str, Any], sizes: Sequence[int | None], is_transposed: bool) -> list[int]:
+    """What Keras adds around an image before a convolution, or takes off behind a transposed one; empty if not known.
+
+    First of the beginnings of all axes, then of their ends, as ONNX has it.  Source: `compute_conv_output_shape` and
+    `_convert_conv_transpose_padding_args_from_keras_to_jax` of keras/src (3.15.1).
+
+    >>> same, valid = ({"kernel_size": [3, 2], "strides": [2, 1], "padding": how} for how in ("same", "valid"))
+    >>> pads(same, [5, 5], False), pads(valid, [], False), pads(same, [], True)
+    ([1, 0, 1, 1], [0, 0, 0, 0], [0, 0, 1, 1])
+    """
+    how = config.get("padding")
+    kernel, strides = config.get("kernel_size"), config.get("strides")
+    if not (isinstance(kernel, list) and isinstance(strides, list)):
+        return []
+    steps, found = config.get("dilation_rate") or [1] * len(kernel), list[tuple[int, int]]()
+    for k, size in enumerate(kernel):
+        stride, span = strides[k], (size - 1) * steps[k] + 1
+        length = sizes[k] if k < len(sizes) else None
+        is_open = how == "same" and length is None and stride > 1 and not is_transposed
+        if how not in ("same", "valid", "causal") or config.get("output_padding") or is_open:
+            return []
+        if is_transposed:
+            total = min(span - stride, 0) if how == "valid" else span - stride
+        elif how == "same" and length is not None:
+            total = max((-(-length // stride) - 1) * stride + span - length, 0)
+        else:
+            total = 0 if how == "valid" else span - 1
+        begin = total if how == "causal" else max(total, 0) // 2
+        found.append((begin, total - begin))
+    return [pair[end] for end in (0, 1) for pair in found]
 
 
 def _groups(axes: str, rank: int) -> list[tuple[str, ...]] | None:

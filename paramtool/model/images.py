@@ -10,18 +10,36 @@ shapes shows it.  A format that holds the graph of a model tells a `Flow` what e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import NamedTuple
+
+from paramtool.model.curves import PLACES, Curve, alike, made
 
 FIRST, LAST, MIXED = "channels-first", "channels-last", "in another order"
 CHANNEL, STEP = -1, -2
+FEATURES = -2
+"""In place of a count of channels: no image, but what layers made, in another order."""
+
+
+class Signal(NamedTuple):
+    """What became of the outputs of layers on their way to others."""
+
+    makers: frozenset[str] = frozenset()
+    """The layers; an empty name for what the model takes."""
+    curve: Curve = PLACES
+    is_padded: bool = False
+    """Whether it was padded or cropped on its own."""
+    taken: frozenset[tuple[str, Curve]] = frozenset()
+    """{(layer, what was done to its outputs)} of those that it was mixed of before."""
 
 
 class Image(NamedTuple):
     """What is known of a value between two layers."""
 
     channels: int = 0
-    """Of an image, flattened or not; 0 if it is none, and -1 if only a part is, or their count is unknown."""
+    """Of an image, flattened or not; 0 if it is none, -1 if only a part is, or their count is unknown; or FEATURES."""
     unseen: str = ""
     """What before it can change the order unseen, in words: a custom layer, other values beside it."""
     makers: tuple[str, ...] = ()
@@ -33,6 +51,9 @@ class Image(NamedTuple):
     """How many of `dims`, the last ones, are joined in its last axis."""
     is_input: bool = False
     """Whether the model takes it, and no convolution made it."""
+    units: int = 0
+    """How many outputs the layer has that made it, if that is a dense one."""
+    signal: Signal = Signal()
 
     @property
     def order(self) -> str:
@@ -62,6 +83,43 @@ class Flow:
     def __init__(self) -> None:
         self.found: dict[str, dict[str, Image]] = {}
         """{layer: {`in` or `out`: the image that is flattened along that axis}}"""
+        self.padded: set[str] = set()
+        """Layers that take what was padded."""
+        self.curves: dict[str, list[Curve]] = {}
+        """{layer: what is done to its outputs until other layers take them}; with a space before it, to its inputs."""
+
+    def ends(self, given: Iterable[Signal], maker: str = "", kind: str = "") -> Signal:
+        """What a layer makes of values, or their way out of the model.
+
+        Norms that have no statistics are noted, too: no tensor may show that they are there.
+        """
+        for one in given:
+            self.padded |= {maker} if one.is_padded else set()
+            curve: Curve = (kind, *one.curve) if kind in ("layernorm", "groupnorm") else one.curve
+            for name, done in (*one.taken, *((name, curve) for name in one.makers)):
+                found = self.curves.setdefault(name or f" {maker}", [])
+                if done not in found and not any(alike(done, other) for other in found):
+                    found.append(done)
+        return Signal(frozenset({maker}))
+
+    def computes(self, name: str, given: Sequence[Signal | float]) -> Signal:
+        """What a function makes of values and numbers; PASSING ones leave each number as it is."""
+        signals = [one for one in given if isinstance(one, Signal)]
+        if len({one.makers for one in signals}) > 1:
+            taken = {pair for one in signals for pair in (*one.taken, *((name, one.curve) for name in one.makers))}
+            return Signal(frozenset(name for one in signals for name in one.makers), taken=frozenset(taken))
+        if not signals or PASSING.fullmatch(name):
+            x = signals[0] if signals else Signal()
+            return x._replace(is_padded=x.is_padded or "Pad" in name or "Crop" in name)
+        return signals[0]._replace(curve=made(name, *(one.curve if isinstance(one, Signal) else one for one in given)))
+
+    def settings(self, layer: str) -> dict[str, object]:
+        """What is done to the inputs of a layer that are the model's, and to its outputs."""
+        found: dict[str, object] = {"pads": None} if layer in self.padded else {}
+        for name, at in (("inputs", f" {layer}"), ("outputs", layer)):
+            if at in self.curves:
+                found[f"function of its {name}"] = sorted(self.curves[at], key=str)
+        return found
 
     def note(self, layer: str, axis: str, image: Image) -> None:
         """A layer has an image, perhaps flattened, along an axis."""
@@ -73,7 +131,11 @@ class Flow:
     def takes(self, layer: str, image: Image, axis: str = "in") -> None:
         """A layer takes a value along its last axis."""
         places = [place for _, place in image.dims[-image.joined :]]
-        if not image.makers and (not places or CHANNEL in places or image.order == MIXED):
+        if image.makers:
+            is_moved = places != sorted(places) or STEP in places
+            is_other = image.joined == 1 and places != sorted(place for _, place in image.dims)[-1:]
+            self.note(layer, axis, image._replace(channels=FEATURES * (is_moved or is_other)))
+        elif not places or CHANNEL in places or image.order == MIXED:
             self.note(layer, axis, image)
 
     def merged(self, images: Sequence[Image]) -> Image:
@@ -92,8 +154,8 @@ class Flow:
     def dense(self, layer: str, image: Image, units: int) -> Image:
         """What a dense layer makes of a value along its last axis: of an image that is not flattened, an image."""
         self.takes(layer, image)
-        if image.is_input or image.makers or image.joined > 1 or not image.dims:
-            return Image(makers=(layer,))
+        if image.is_input or image.makers or image.joined > 1 or not (image.dims and image.channels):
+            return Image(makers=(layer,), units=units)
         return image._replace(channels=units) if image.dims[-1][1] == CHANNEL else image
 
     def is_convolved(self, layer: str, image: Image, channels: int, at: int) -> None:
@@ -104,8 +166,9 @@ class Flow:
         labels.insert(0 if at == 0 else len(labels), CHANNEL)
         places = [place for _, place in image.dims] if len(image.dims) > 1 else [*range(len(labels))]
         dims = tuple((0, label) for _, label in sorted(zip(places, labels, strict=True)))
+        unseen = image.unseen or MOVED * (image.joined > 1)
         for maker in image.makers:
-            self.note(maker, "out", Image(channels, image.unseen, dims=dims))
+            self.note(maker, "out", Image(channels, unseen, dims=dims))
 
 
 def moved(image: Image, axes: Sequence[int]) -> Image:
@@ -116,12 +179,39 @@ def moved(image: Image, axes: Sequence[int]) -> Image:
     """
     if image.joined > 1 and axes[-1] == len(axes) - 1 and len(axes) < 4:
         return image
-    if image.joined > 1 or sorted(axes) != [*range(len(image.dims) + 1)]:
+    dims = image.dims or tuple((0, k) for k in range(len(axes) - 1))
+    if image.joined > 1 or sorted(axes) != [*range(len(dims) + 1)]:
         return image._replace(dims=SCRAMBLED, joined=1)
-    return image._replace(dims=tuple(image.dims[k - 1] for k in axes if k))
+    return image._replace(dims=tuple(dims[k - 1] for k in axes if k))
 
 
-BESIDE = "other values beside it"
+def reshaped(image: Image, target: Sequence[int]) -> Image:
+    """What layers made in another shape, without the batch; 0 or less is a size that is not known.
+
+    >>> made = moved(reshaped(Image(makers=("a",)), [3, 4]), [0, 2, 1])
+    >>> [reshaped(made, target).dims for target in ([12], [2, 6])]
+    [((4, 1), (3, 0)), ((0, -2), (0, -2), (0, -2))]
+    """
+    places, size = [place for _, place in image.dims], target[-1] if target else 0
+    ends = [[size for size, _ in image.dims[k:]] for k in range(len(places) - 1, -1, -1)]
+    joined = next((len(sizes) for sizes in ends if min(sizes) > 0 and prod(sizes) == size), 0)
+    if len(target) < 2:
+        return image._replace(joined=joined or max(1, len(places)))
+    if places == sorted(places) and STEP not in places:
+        return image._replace(dims=tuple((size, k) for k, size in enumerate(target)), joined=1)
+    if joined and joined <= len(places) - len(target) + 1:
+        return image._replace(joined=joined)
+    return image._replace(dims=SCRAMBLED, joined=1, unseen=image.unseen or MOVED)
+
+
+PASSING = re.compile(
+    r"(Keras)?(Reshape|Flatten|Permute|Transpose|Squeeze|Unsqueeze|Identity|Cast(Like)?|Slice|Gather\w*|Split|GetItem|"
+    r"Get|Pad|Resize|Upsample|Expand\w*|Tile|Repeat\w*|DepthToSpace|SpaceToDepth|Concat\w*|InputLayer|Masking|Copy|"
+    r"(Global)?(Max|Average|Lp)Pool\w*|Reduce\w*|Mean|Activity\w*|(Cropping|ZeroPadding|UpSampling).D|Random\w*|"
+    r"\w*Dropout\w*|Gaussian\w*|Linear)"
+)
+"""What leaves every number as it is, or is no function of single numbers, in the words of ONNX and of Keras."""
+BESIDE, MOVED = "other values beside it", "axes in another order"
 SCRAMBLED = ((0, STEP),) * 3
 """Axes of which nobody knows the order."""
 

@@ -780,3 +780,136 @@ def test_an_exporter_is_blamed_only_in_an_export(tmp_path: Path) -> None:
     with pytest.raises(LayoutError, match="has no place in the model") as error:
         paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=model)
     assert "TrainingMode" not in error.value.hint and "--partial" in error.value.hint
+
+
+def moving(axes: tuple[int, int] | None) -> nn.Module:
+    """Two dense layers, between which features change places, or do not."""
+    rows = into_cases.Fn(lambda x: x.reshape(-1, 3, 4).transpose(1, 2).flatten(1) if axes else x)
+    return net(a=nn.Linear(6, 12), t=rows, b=nn.Linear(12, 5)).eval()
+
+
+def moving_in_keras(axes: tuple[int, int] | None) -> Any:
+    rows = [k.Reshape((3, 4)), k.Permute(axes), k.Flatten()] if axes else []
+    return seq((6,), k.Dense(12, name="a"), *rows, k.Dense(5, name="b"))
+
+
+@pytest.mark.parametrize("target", ["m.keras", "m.h5", "traced.onnx", "dynamo.onnx"])
+def test_features_that_change_places_between_two_layers(target: str, tmp_path: Path) -> None:
+    """A state dict does not say it: `--flatten` does.  Two descriptions that say the same need nothing."""
+    x, axes = torch.rand(2, 6), (2, 1)
+
+    def model(axes: tuple[int, int] | None, name: str) -> Path:
+        if name.endswith(".onnx"):
+            more = {"dynamo": True, "external_data": False} if "dynamo" in name else {}
+            return exported(moving(axes), x, tmp_path / name, **more)
+        return saved_model(moving_in_keras(axes), tmp_path / name)
+
+    path, output = model(axes, target), tmp_path / f"out{Path(target).suffix}"
+    module = saved_state(moving(axes), tmp_path)
+    with pytest.raises(LayoutError, match="moves the outputs of a layer to other places") as error:
+        paramtool.convert(tmp_path / "s.pt", output, into=path)
+    flatten = re.findall(r"--flatten (\S+),", error.value.hint)[0]
+    paramtool.convert(tmp_path / "s.pt", output, into=path, flatten=flatten, strict=True)
+    run = by_onnxruntime if output.suffix == ".onnx" else lambda path, x: by_keras(path, None, x.numpy())
+    np.testing.assert_allclose(run(output, x), module(x).detach().numpy(), atol=ATOL)
+    source = noisy(moving_in_keras(axes))
+    source.save(tmp_path / "s.keras")
+    paramtool.convert(tmp_path / "s.keras", output, into=path, strict=True, force=True)
+    np.testing.assert_allclose(run(output, x), source.predict(x.numpy(), verbose=0), atol=ATOL)
+    for one, other in ((None, path), (axes, model(None, f"plain-{target}"))):
+        saved_model(noisy(moving_in_keras(one)), tmp_path / "s.keras")
+        with pytest.raises(LayoutError, match=r"moves the outputs of a layer to other places.* does not") as error:
+            paramtool.convert(tmp_path / "s.keras", output, into=other, force=True)
+        assert error.value.exit_code == 5
+
+
+def test_mixed_tokens_need_no_word(tmp_path: Path) -> None:
+    """A dense layer that takes another axis has other sizes: a source without the moves could not have run."""
+
+    class Mixer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.channels = nn.Linear(6, 6), nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.channels(self.tokens(x.transpose(1, 2)).transpose(1, 2))
+            return found
+
+    x = torch.rand(2, 6, 8)
+    path, module = exported(Mixer(), x, tmp_path / "m.onnx"), saved_state(Mixer(), tmp_path)
+    paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=path, strict=True)
+    np.testing.assert_allclose(by_onnxruntime(tmp_path / "out.onnx", x), module(x).detach().numpy(), atol=ATOL)
+
+
+FUNCTIONS: dict[str, tuple[nn.Module, Any, Any]] = {  # {name: torch's, the same of Keras, another}
+    "gelu": (nn.GELU(), lambda: k.Activation("gelu"), lambda: k.ReLU()),
+    "gelu by hand": (
+        into_cases.Fn(lambda x: 0.5 * x * (1 + torch.erf(x / 2**0.5))),
+        lambda: k.Activation("gelu"),
+        lambda: k.Dropout(0.5),
+    ),
+    "leaky": (nn.LeakyReLU(0.3), lambda: k.LeakyReLU(0.3), lambda: k.LeakyReLU(0.2)),
+    "hardswish": (nn.Hardswish(), lambda: k.Activation("hard_silu"), lambda: k.Activation("silu")),
+    "softplus": (nn.Softplus(), lambda: k.Activation("softplus"), lambda: k.Activation("softsign")),
+    "scaled": (into_cases.Fn(lambda x: x * 0.5 + 1), lambda: k.Rescaling(0.5, 1.0), lambda: k.Rescaling(0.5)),
+    "softmax": (nn.Softmax(-1), lambda: k.Softmax(), lambda: k.Activation("sigmoid")),
+    "a norm": (nn.LayerNorm(5, 1e-3), lambda: k.LayerNormalization(name="r"), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_between_layers_that_both_files_say(name: str, tmp_path: Path) -> None:
+    """However exporters take them apart: the same function fills, and another one does not."""
+    theirs, same, other = FUNCTIONS[name]
+    x = torch.randn(3, 8)
+    module = filled_with_noise(net(a=nn.Linear(8, 5), r=theirs, b=nn.Linear(5, 2))).eval()
+    models = [
+        exported(module, x, tmp_path / f"{dynamo}.onnx", **({"dynamo": True} if dynamo else {})) for dynamo in (0, 1)
+    ]
+    models.append(exported(module, x, tmp_path / "old.onnx", opset_version=13) if name != "a norm" else models[0])
+
+    def keras_model(layer: Any, path: str) -> Path:
+        return saved_model(noisy(seq((8,), k.Dense(5, name="a"), layer(), k.Dense(2, name="b"))), tmp_path / path)
+
+    right = keras_model(same, "same.keras")
+    for model in models:
+        paramtool.convert(model, tmp_path / "out.keras", into=right, force=True)
+        np.testing.assert_allclose(by_keras(tmp_path / "out.keras", None, x.numpy()), module(x).detach(), atol=ATOL)
+        paramtool.convert(right, tmp_path / "out.onnx", into=model, force=True)
+        wanted = by_keras(right, None, x.numpy())
+        np.testing.assert_allclose(by_onnxruntime(tmp_path / "out.onnx", x), wanted, atol=ATOL)
+    if name == "a norm":
+        return
+    wrong = keras_model(other, "other.keras")
+    for source, target in (
+        [(model, wrong) for model in models] + [(wrong, model) for model in models] + [(right, wrong)]
+    ):
+        with pytest.raises(LayoutError, match="function of its outputs") as error:
+            paramtool.convert(source, tmp_path / f"bad{target.suffix}", into=target)
+        assert error.value.exit_code == 5
+
+
+@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
+@pytest.mark.parametrize(
+    ("theirs", "same", "other"),
+    [
+        (nn.Conv2d(4, 6, 3, padding=1), {"padding": "same"}, {"padding": "valid"}),
+        (nn.Conv2d(4, 6, 3, stride=2), {"strides": 2}, {"strides": 2, "padding": "same"}),
+        (nn.ConvTranspose2d(4, 6, 4, 2, 1), {"strides": 2, "padding": "same"}, {"strides": 2}),
+        (nn.ConvTranspose2d(4, 6, 2, 3, output_padding=1), {"strides": 3}, {"strides": 3, "output_padding": 0}),
+    ],
+    ids=["same", "valid", "transposed", "transposed with more"],
+)
+def test_padding_of_keras_and_of_onnx(theirs: Any, same: Any, other: Any, dynamo: bool, tmp_path: Path) -> None:
+    x = torch.rand(2, 4, 8, 8)
+    layer = k.Conv2D if isinstance(theirs, nn.Conv2d) else k.Conv2DTranspose
+    model = exported(net(c=theirs), x, tmp_path / "m.onnx", **({"dynamo": True} if dynamo else {}))
+    sources = [noisy(seq((8, 8, 4), layer(6, theirs.kernel_size, name="c", **more))) for more in (same, other)]
+    for k_, source in enumerate(sources):
+        source.save(tmp_path / f"{k_}.keras")
+    paramtool.convert(tmp_path / "0.keras", tmp_path / "out.onnx", into=model)
+    found = by_onnxruntime(tmp_path / "out.onnx", x).transpose(0, 2, 3, 1)
+    np.testing.assert_allclose(found, sources[0].predict(x.permute(0, 2, 3, 1).numpy(), verbose=0), atol=1e-4)
+    if "output_padding" not in other:
+        with pytest.raises(LayoutError, match="the source has pads="):
+            paramtool.convert(tmp_path / "1.keras", tmp_path / "bad.onnx", into=model)

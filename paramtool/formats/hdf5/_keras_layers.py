@@ -20,19 +20,22 @@ from typing import Any
 from paramtool.formats.hdf5.keras_config import STACK, KerasConfig, Layer, cells_of, class_of, placed, snake_case
 from paramtool.model import conventions
 from paramtool.model.checkpoint import Entries, LayerPart, Module
+from paramtool.model.curves import PLACES, made
 from paramtool.model.images import (
     CHANNEL,
     FIRST,
     LAST,
-    NOTHING,
+    PASSING,
     SCRAMBLED,
     STEP,
     Flow,
     Image,
+    Signal,
     beside,
     first,
     image,
     moved,
+    reshaped,
 )
 from paramtool.model.view import Shape, View
 
@@ -70,10 +73,14 @@ def parts(
     by_name = _by_name(config)
     axes = seen.axes if seen else {}
 
-    def of(layer: Layer | None) -> Mapping[str, Image] | None:
+    def said(part: LayerPart, layer: Layer | None, settings: Mapping[str, object]) -> LayerPart:
         while layer and not layer.path.endswith("/layer") and layer.class_name == "TimeDistributed" and layer.inner:
             layer = layer.inner
-        return None if seen is None or layer is None else seen.flow.found.get(layer.path, {})
+        if seen is None or layer is None:
+            return replace(part, settings=settings)
+        return replace(
+            part, images=seen.flow.found.get(layer.path, {}), settings={**settings, **seen.flow.settings(layer.path)}
+        )
 
     for name, entry in entries.items():
         if entry.role not in ("model", "buffer") or not isinstance(entry.value, View):
@@ -83,7 +90,7 @@ def parts(
         if name in recurrent:
             at = recurrent[name]
             layer = by_path.get(at) if is_vars else by_name.get(_title(at, is_vars, titles, by_path))
-            found[name] = LayerPart(_title(at, is_vars, titles, by_path), images=of(layer))
+            found[name] = said(LayerPart(_title(at, is_vars, titles, by_path)), layer, {})
         elif match is not None:
             groups.setdefault((match["path"], is_vars), {})[match["k" if is_vars else "own"]] = name
     named = Counter(_title(path, is_vars, titles, by_path) for path, is_vars in groups)
@@ -100,10 +107,10 @@ def parts(
         title = _title(path, is_vars, titles, by_path)
         title = title if named[title] == 1 else path
         for key, name in names.items():
-            said = next((row.tensors[own[key]] for row in rows if own.get(key) in row.tensors), None)
+            role = next((row.tensors[own[key]] for row in rows if own.get(key) in row.tensors), None)
             is_state = path.rpartition("/")[2] in STATES or key in STATES
-            made = LayerPart(title, kind, *said) if said else LayerPart(title, "", key, is_state=is_state)
-            found[name] = replace(made, images=of(layer), settings=settings)
+            part = LayerPart(title, kind, *role) if role else LayerPart(title, "", key, is_state=is_state)
+            found[name] = said(part, layer, settings)
     return found
 
 
@@ -120,14 +127,19 @@ def _settings(layer: Layer | None, axes: Mapping[str, Mapping[str, Sequence[int]
     """What a layer computes besides its weights; `axes` are those over which norms compute."""
     if layer is None:
         return {}
-
-    def plain(value: object) -> object:
-        if not isinstance(value, dict):
-            return value
-        return {key: plain(one) for key, one in value.items() if not INERT.fullmatch(str(key))}
-
-    found = {key: plain(value) for key, value in layer.config.items() if not INERT.fullmatch(key)}
+    found = plain(layer.config)
+    if layer.class_name in CLASSES:
+        found.pop("activation", None)  # it is a part of the function of its outputs
     return {**found, **axes.get(layer.path, {})}
+
+
+def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a layer on which its outputs depend."""
+    return {
+        key: plain(value) if isinstance(value, dict) else value
+        for key, value in config.items()
+        if not INERT.fullmatch(str(key))
+    }
 
 
 def _by_name(config: KerasConfig) -> dict[str, Layer]:
@@ -235,6 +247,7 @@ def walked(model: Mapping[str, Any]) -> _Walk | None:
     walk = _Walk()
     try:
         for one in walk.model(model, "", []):
+            walk.flow.ends([one.signal])
             if len(one.dims) > 2 and one.makers:
                 walk.convolved(one, LAST)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
@@ -248,7 +261,8 @@ class _Walk:
     def __init__(self) -> None:
         self.flow = Flow()
         self.axes: dict[str, dict[str, list[int]]] = {}
-        """{path of a norm: {`axis`: the axes over which it computes, as places of `Image`, else from the last one}}"""
+        """{path of a norm: {`axis`: the axes over which it computes, as places of `Image`, else from the last one}};
+        {path of a convolution: {`pads`: as in `conventions.pads`}}."""
 
     def model(self, item: Mapping[str, Any], path: str, given: Sequence[Image]) -> list[Image]:
         """What a model makes of its inputs; of the whole one they are not given."""
@@ -283,10 +297,52 @@ class _Walk:
     def layer(self, item: Mapping[str, Any], path: str, given: Sequence[Image], shape: Sequence[int | None]) -> Image:
         """What a layer makes of its inputs, of which the first has this shape; empty if that is not known."""
         name, config = class_of(item), item["config"]
+        y = self.held(item, path, given, shape)
+        if not isinstance(config, dict) or isinstance(config.get("layers"), list) or name == "TimeDistributed":
+            return y
+        signals = [one.signal for one in given] or [Signal(frozenset({""}))]
+        if name in CLASSES or name in (*RECURRENT, *NO_IMAGE) or CONVOLUTION.fullmatch(name):
+            signal = self.flow.ends(signals, path, CLASSES.get(name, ""))
+            if name not in RECURRENT and "LSTM" not in name:
+                signal = self.computed(config.get("activation"), {}, [signal], path)
+        elif name in ("Dot", "Matmul", "Einsum"):
+            signal = Signal()
+        elif name == "Rescaling":
+            signal = self.flow.computes("mul", [*signals, config["scale"]])
+            signal = self.flow.computes("add", [signal, config["offset"]])
+        else:
+            signal = self.computed(name, config, signals, path)
+        return y._replace(signal=signal)
+
+    def computed(self, name: object, config: Mapping[str, Any], given: Sequence[Signal], path: str) -> Signal:
+        """What a function makes of values: a word, a class with its settings, or an object that has either."""
+        if name == "Activation":
+            return self.computed(config.get("activation"), {}, given, path)
+        if isinstance(name, dict):
+            inside = name.get("config") or {}
+            word = inside if isinstance(inside, str) else class_of(name)
+            return self.computed(word, inside if isinstance(inside, dict) else {}, given, path)
+        word, slope = str(name or "linear").rpartition(".")[2], config.get("negative_slope", config.get("alpha"))
+        more = [slope] if slope is not None else [0.2] if word == "leaky_relu" else []
+        if word == "ReLU":
+            top, low = config.get("max_value"), config.get("threshold")
+            word, more = ("clip", [0.0, top]) if top is not None else ("leaky_relu", [slope or 0.0])
+            word = "ReLU of its own" if low or (slope and top is not None) else word
+        elif word.casefold() == "gelu":
+            more = [config.get("approximate") or 0.0]
+        if not PASSING.fullmatch(word) and len(given) < 2 and len(made(word, PLACES, *more)) < 2:
+            facts = [f"{key}={value}" for key, value in sorted(plain(config).items())]
+            return Signal(given[0].makers | {path}, (" ".join([str(name), *facts]),))
+        return self.flow.computes(word, [*given, *more])
+
+    def held(self, item: Mapping[str, Any], path: str, given: Sequence[Image], shape: Sequence[int | None]) -> Image:
+        """What is known of what a layer makes, as in `layer`."""
+        name, config = class_of(item), item["config"]
         order = FIRST if isinstance(config, dict) and config.get("data_format") == "channels_first" else LAST
         x = first(given) if name == "Concatenate" else self.flow.merged(given)
-        if not given and len(shape) > 2:
-            x = image(shape[-1] or 0, LAST, len(shape) - 1)._replace(is_input=True)
+        if not given:
+            given_image = image(shape[-1] or 0, LAST, len(shape) - 1) if len(shape) > 2 else Image(makers=("",))
+            x = given_image._replace(is_input=len(shape) > 2)
         if not isinstance(config, dict) or isinstance(config.get("layers"), list):
             return first(self.model(item, f"{path}/", given or [x]))
         if name == "TimeDistributed":
@@ -296,6 +352,9 @@ class _Walk:
             return y._replace(dims=(step, *y.dims)) if y.dims else y
         if kind := CONVOLUTION.fullmatch(name):
             self.convolved(x, order, path)
+            sizes = shape[2:] if order == FIRST else shape[1:-1]
+            pads = conventions.pads(config, sizes, bool(kind[5]))
+            self.axes[path] = {"pads": pads} if pads else {}
             channels = config.get("filters") or x.channels * int(config.get("depth_multiplier", 1))
             y = image(int(channels), order, int(kind[4]) + 1)
             return y._replace(dims=((0, STEP), *y.dims)) if config.get("return_sequences") else y
@@ -316,7 +375,7 @@ class _Walk:
         if name in NO_IMAGE:
             return Image(makers=(path,), unseen="" if name == "EinsumDense" or shape[1:] == [1] else "steps")
         if name.startswith("Global"):
-            return NOTHING
+            return Image(makers=("",))
         if name == "Concatenate":
             axis = int(config.get("axis", -1))
             is_channels = axis == (1 if x.order == FIRST else -1) or (x.order == LAST and axis == len(shape) - 1)
@@ -327,9 +386,7 @@ class _Walk:
             return moved(x, config["axes"])
         target = config.get("target_shape") or config.get("newshape", ())[1:]
         if name in ("Flatten", "Reshape") and x.makers:
-            dims = tuple((size, k) for k, size in enumerate(target))
-            is_moved = [*x.dims] != sorted(x.dims, key=lambda one: one[1])
-            return Image(makers=x.makers, dims=dims, unseen=x.unseen or "axes in another order" * is_moved)
+            return reshaped(x, target)
         if name == "Flatten" and order == FIRST and len(x.dims) > x.joined:
             x = moved(x, [0, *range(2, len(x.dims) - x.joined + 2), 1])
         if name in ("Flatten", "Reshape") and x.channels:

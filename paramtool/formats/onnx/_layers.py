@@ -21,13 +21,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paramtool.errors import plural, some
 from paramtool.grouping import grouped
 from paramtool.model import conventions
 from paramtool.model.checkpoint import LayerPart
-from paramtool.model.images import CHANNEL, FIRST, NOTHING, Flow, Image, beside, first, image, moved
+from paramtool.model.images import CHANNEL, FIRST, NOTHING, Flow, Image, Signal, beside, first, image, moved, reshaped
 from paramtool.model.view import Shapes
 
 NORMS = {
@@ -42,14 +42,30 @@ EPSILON = 1e-5
 """What a norm adds to a variance if its node does not say it."""
 SETTINGS = {
     "epsilon": ("epsilon", "f"), "num_groups": ("groups", "i"), "strides": ("strides", "ints"),
-    "dilations": ("dilation_rate", "ints"), "pads": ("pads", "ints"),
+    "dilations": ("dilation_rate", "ints"), "pads": ("pads", "ints"), "output_padding": ("more", "ints"),
+    "auto_pad": ("pads of", "s"), "output_shape": ("pads of", "ints"),
 }  # fmt: skip
 """{attribute: (Keras' word for it, the field of its value)}, of what a layer computes besides its weights."""
 NO_PART = ("", "")
 CONVOLUTIONS = {"Conv": ("conv", "out in *k"), "ConvTranspose": ("conv_transposed", "in out *k")}
 RECURRENT = ("LSTM", "GRU", "RNN")
-NO_IMAGE = ("Shape", "Size", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "Attention", "MultiHeadAttention")
-"""Operators of whose outputs nothing is a flattened image."""
+ARGUMENTS = {
+    "LeakyRelu": {"alpha": 0.01}, "Elu": {"alpha": 1.0}, "Celu": {"alpha": 1.0}, "ThresholdedRelu": {"alpha": 1.0},
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "Swish": {"alpha": 1.0}, "Gelu": {"approximate": 0.0},
+}  # fmt: skip
+"""{operator: {attribute: its default}}, of functions of single numbers"""
+NO_IMAGE = (
+    "Shape",
+    "Size",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "GlobalLpPool",
+    "Attention",
+    "MatMul",
+    "Gemm",
+    "Einsum",
+)
+"""What operators end in of whose outputs nothing is a flattened image, or in a known order, without stored weights."""
 QUANTISED = re.compile(r"(De)?[Qq]uantize.*|QLinear.*|.*Integer.*|QGemm|QAttention|DynamicQuantize.*|.*NBits")
 """Operators of quantised models, of ONNX and of onnxruntime."""
 FOLDED = re.compile(r"onnx::(Conv|ConvTranspose)_[0-9]+")
@@ -87,11 +103,13 @@ class Uses:
     """{output of an InstanceNormalization, reshaped or scaled: its node's name}."""
     recurrent: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
     """(node, operator, initializers) of recurrent nodes."""
-    settings: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """{node: what it computes besides its weights}"""
     flow: Flow = field(default_factory=Flow)
     images: dict[str, Image] = field(default_factory=dict)
     """{a value: what is known of it}, of images and of the outputs of layers"""
+    signals: dict[str, Signal] = field(default_factory=dict)
+    """{a value: what became of the outputs of layers}"""
 
     def node(
         self,
@@ -102,16 +120,20 @@ class Uses:
         *,
         shapes: Shapes,
         numbers: Mapping[str, float],
+        values: Mapping[str, Sequence[float]],
         axes: Sequence[int],
-        settings: Mapping[str, object],
+        settings: Mapping[str, Any],
     ) -> None:
         """Note a node: what it takes initializers as, and what it makes of images.
 
         `inputs` are initializers, of which `shapes` has those that are stored, or values as `outputs` of other nodes;
-        `numbers` has the attributes that are numbers, `axes` is `perm`, and `settings` are as in `SETTINGS`.
+        `numbers` has the attributes that are numbers, `values` the numbers in small tensors, `axes` is `perm`, and
+        `settings` are as in `SETTINGS`.
         """
         default = {"epsilon": EPSILON} if operator in (*NORMS, "InstanceNormalization") else {}
         self.settings[label] = {**default, **settings}
+        if operator == "InstanceNormalization":
+            self.settings[label]["groups"] = next(iter(shapes.get(inputs[1], ())), None)
         given = [self.images[name] for name in inputs if name in self.images]
         weight = next((shapes[name] for name in inputs[1:] if len(shapes.get(name, ())) > 1), ())
         x = self.flow.merged(given) if operator in ("Add", "Sub", "Mul", "Div") else first(given)
@@ -123,6 +145,7 @@ class Uses:
             taken, made = weight[:2] if weight else (0, 0)
             taken, made = (taken, made * groups) if is_transposed else (made * groups, taken)
             self.flow.is_convolved(label, x, taken, 0)
+            self.settings[label]["pads"] = _pads(settings, len(weight) - 2)
             x = image(made or -1, FIRST, max(2, len(weight) - 1))._replace(
                 unseen="" if made else f"{operator} node {label!r:.200}"
             )
@@ -155,7 +178,7 @@ class Uses:
             x = x._replace(makers=(*x.makers, label)) if x.makers and x.joined == 1 and not x.dims else x
             kind, parts = NORMS[operator]
             takes = [(part, conventions.PER_CHANNEL[kind]) for part in parts]
-        elif operator in NO_IMAGE or (operator == "Gather" and inputs[:1] and inputs[0] in shapes):
+        elif operator.endswith(NO_IMAGE) or (operator == "Gather" and inputs[:1] and inputs[0] in shapes):
             x = NOTHING
             if operator == "Gather" and len(shapes[inputs[0]]) == 2 and not numbers.get("axis"):
                 kind, takes = "embedding", [("weight", conventions.TABLE)]
@@ -172,9 +195,14 @@ class Uses:
             dims = x.dims or tuple((0, k) for k in range(len(axes) - 1))
             x = moved(x._replace(dims=dims, joined=1) if x.makers else x, axes)
         elif operator in ("Flatten", "Reshape"):
-            x = x._replace(joined=max(2, len(x.dims)))
+            target = [int(size) for size in values.get(inputs[-1], [0] * 3)][1:] if operator == "Reshape" else []
+            is_known = operator == "Flatten" or inputs[-1] in values
+            x = reshaped(x, target) if x.makers and (x.dims or is_known) else x._replace(joined=max(2, len(x.dims)))
         for name in outputs if x != NOTHING else ():
             self.images[name] = x
+        signal = self.signal(operator, label, inputs, kind, numbers=numbers, values=values)
+        for name in outputs if signal.makers else ():
+            self.signals[name] = signal
         norm = label if operator == "InstanceNormalization" else next(filter(None, map(self.normed.get, inputs)), "")
         if norm and operator in ("InstanceNormalization", "Reshape", "Mul") and path_of(norm) == path_of(label):
             self.normed |= dict.fromkeys(outputs, norm)
@@ -192,6 +220,29 @@ class Uses:
         for name, (part, order) in zip(inputs, takes, strict=False):
             if name in shapes and (part or is_scaled):
                 self.found.setdefault(name, []).append(TensorUse(label, kind, part, order, problem, is_scaled))
+
+    def signal(
+        self, operator: str, label: str, inputs: Sequence[str], kind: str,
+        *, numbers: Mapping[str, float], values: Mapping[str, Sequence[float]],
+    ) -> Signal:  # fmt: skip
+        """What a node makes of values, as in `node`."""
+        given: list[Signal | float] = [
+            self.signals[name] if name in self.signals else values[name][0]
+            for name in inputs
+            if name in self.signals or len(values.get(name, ())) == 1
+        ]
+        signals = [one for one in given if isinstance(one, Signal)]
+        kind = "groupnorm" if operator == "InstanceNormalization" else kind
+        if kind or operator in (*RECURRENT, "PRelu"):
+            return self.flow.ends(signals, label, kind)
+        if operator in ("Shape", "Size") or operator.endswith(NO_IMAGE[-4:]):
+            return Signal()  # or of attention, whose parts exporters write in many ways
+        if operator in ("Add", "Sub", "Mul", "Div") and len(given) < 2:
+            return signals[0] if signals else Signal()  # a bias, or scales
+        if operator == "Clip":
+            given += [*given[len(given) :], *(numbers[key] for key in ("min", "max") if key in numbers)]
+        given += [numbers.get(key, usual) for key, usual in ARGUMENTS.get(operator, {}).items()]
+        return self.flow.computes(operator, given)
 
     def notes(self) -> Iterator[str]:
         """What is told of tensors that cannot be given other values."""
@@ -216,14 +267,17 @@ class Uses:
         found = {name: LayerPart("", is_state=True) for name in others if name not in self.found}
         found |= {
             name: LayerPart(
-                *(titles[node], *uses[0][1:4]), images=self.flow.found.get(node, {}), settings=self.settings[node]
+                *(titles[node], *uses[0][1:4]),
+                images=self.flow.found.get(node, {}),
+                settings={**self.settings[node], **self.flow.settings(node)},
             )
             for name, uses in self.found.items()
             for node in [uses[0].node]
             if not problem(uses)
         }
         for node, _, tensors in self.recurrent:
-            found |= dict.fromkeys(tensors, LayerPart(titles[node], images=self.flow.found.get(node, {})))
+            images, settings = self.flow.found.get(node, {}), self.flow.settings(node)
+            found |= dict.fromkeys(tensors, LayerPart(titles[node], images=images, settings=settings))
         return found
 
 
@@ -235,6 +289,14 @@ def problem(uses: Sequence[TensorUse]) -> str:
     if len(parts) > 1:
         return f"it is the {parts[0]} of node {uses[0].node!r:.200} and the {parts[1]} of another: {ONCE}"
     return ""
+
+
+def _pads(settings: Mapping[str, Any], rank: int) -> list[int] | None:
+    """As in `conventions.pads`; what a transposed convolution adds behind is less to take off."""
+    if settings.get("pads of", "NOTSET") != "NOTSET":
+        return None
+    pads, more = (settings.get(word) or [0] * 2 * rank for word in ("pads", "more"))
+    return [*pads[:rank], *(one - other for one, other in zip(pads[rank:], more, strict=False))]
 
 
 def path_of(node: str) -> str:

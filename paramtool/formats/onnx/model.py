@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ from paramtool.formats.protobuf import Message, Reader, Span, signed
 from paramtool.formats.strict_json import strict
 from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Entry, Module, Unreadable, Value
 from paramtool.model.dtype import DTYPES, DType
-from paramtool.model.images import FIRST, image
+from paramtool.model.images import FIRST, Signal, image
 from paramtool.model.paths import named_beside
 from paramtool.model.storage import ByteRange, Inline, SourceFile, Storage
 from paramtool.model.view import MAX_AXES, MAX_EXTENT, Shape, View, contiguous
@@ -176,9 +177,12 @@ class GraphWalk:
             self.sparse(sparse, name, prefix, scope)
         self.sizes |= {prefix + name: shape for name, shape in given_sizes(self.reader, graph).items()}
         for name in (prefix + name for name in given):
+            if name not in self.found:
+                self.uses.signals[name] = Signal(frozenset({""}))
             if name not in self.found and len(shape := self.sizes.get(name, ())) > 3 and shape[1]:
                 self.uses.images[name] = image(shape[1], FIRST, len(shape) - 1)._replace(is_input=True)
         self.nodes(graph.get("node", ()), prefix, scope, depth)
+        self.uses.flow.ends(self.uses.signals.get(prefix + name, Signal()) for name in made)
 
     def nodes(self, spans: Sequence[Span], prefix: str, scope: Scope, depth: int) -> None:
         """Walk the nodes of one graph, in the order in which they run."""
@@ -206,11 +210,14 @@ class GraphWalk:
         path = self.scope(node) if any(map(proto.NUMBERED.fullmatch, inputs)) and operator not in _rnn.KINDS else ""
         numbers: dict[str, float] = {}
         for names, read, place in (
-            (("group", "axis", "transB"), self.reader.number, "i"), (("alpha", "beta"), self.reader.real, "f"),
+            (("group", "axis", "transB"), self.reader.number, "i"),
+            (("alpha", "beta", "min", "max"), self.reader.real, "f"),
         ):  # fmt: skip
             numbers |= {name: read(attributes[name], place) for name in names if name in attributes}
+        numbers |= {"approximate": 1.0} if self.reader.text(attributes.get("approximate", {}), "s") == "tanh" else {}
         self.uses.node(
             operator, f"{path}{prefix}{label}", keys, [prefix + name for name in outputs], numbers=numbers,
+            values={name: found for name in keys if (found := self.values(name, operator))},
             shapes={name: one.shape for name in keys if isinstance(one := self.found.get(name), OnnxTensor)},
             axes=[*self.reader.varints(attributes.get("perm", {}).get("ints", ()))],
             settings={word: self._setting(attributes[name], place) for name, (word, place) in _layers.SETTINGS.items()
@@ -246,6 +253,15 @@ class GraphWalk:
             made = _rnn.Node(self.reader, operator, label, inputs, attributes, output=outputs[0] if outputs else "")
             self.recurrent(made, prefix, scope)
 
+    def values(self, name: str, operator: str) -> list[float]:
+        """The numbers of a small tensor that is part of the program; empty for a weight, and for what is not stored."""
+        one = self.found.get(name)
+        if not isinstance(one, OnnxTensor) or not (operator == "Reshape" or one.shape == () or name in self.constants):
+            return []
+        code = {"float32": "f", "float64": "d", "float16": "e", "int64": "q", "int32": "i"}.get(one.dtype.name)
+        data = content(self.reader, one) if code and prod(one.shape) <= MAX_AXES else None
+        return [*map(float, struct.unpack(f"<{prod(one.shape)}{code}", data))] if data else []
+
     def scope(self, node: Message) -> str:
         """The path of the module around a node, with slashes; empty where the exporter does not say it."""
         said = next((value for key, value in pairs(self.reader, node, "metadata_props") if key == proto.SCOPES), "")
@@ -256,6 +272,8 @@ class GraphWalk:
         """The value of an attribute, by the field that has it."""
         if place == "ints":
             return [*self.reader.varints(attribute.get(place, ()))]
+        if place == "s":
+            return self.reader.text(attribute, place)
         if place == "f":
             return float(f"{self.reader.real(attribute, place):.6g}")  # as it was written before it was a float32
         return self.reader.number(attribute, place)

@@ -10,6 +10,7 @@ from paramtool.layouts.extras import EXTRAS, REFUSED
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import conventions
 from paramtool.model.checkpoint import INERT, Checkpoint, LayerPart
+from paramtool.model.curves import alike
 from paramtool.model.dtype import DType, is_widened
 from paramtool.model.images import FIRST
 from paramtool.model.plan import Copy, Target
@@ -257,10 +258,10 @@ def filling(
     return Filling(piece, source.name, Target(piece.name, dtype, piece.view.shape, (copy,)), theirs, mine, bool(force))
 
 
-def differing(source: LayerPart | None, model: LayerPart | None) -> list[str]:
+def differing(source: Mapping[str, object], model: Mapping[str, object]) -> list[str]:
     """The settings that both files say of a layer, and which are not the same in both."""
-    here, there = (side.settings if side else {} for side in (source, model))
-    return [key for key, value in here.items() if key in there and value != there[key]]
+    both = {key: (value, model[key]) for key, value in source.items() if key in model}
+    return [key for key, values in both.items() if None not in values and not alike(*values)]
 
 
 def is_unsure(filled: Filling, source: LayerTensor) -> bool:

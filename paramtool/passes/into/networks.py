@@ -10,8 +10,9 @@ from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Spec, text, word
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, LayerPart
+from paramtool.model.curves import shown
 from paramtool.model.images import FIRST
-from paramtool.passes.into.layers import Turn
+from paramtool.passes.into.layers import Turn, differing
 from paramtool.passes.into.matching import MatchedPair, Unsure, matched
 from paramtool.passes.rnn import stacking
 from paramtool.passes.rnn.convert import Converted, convert
@@ -184,32 +185,35 @@ def _open(network: Network) -> set[str]:
 
 def _agreed(one: NetworkPair, notes: list[str]) -> Spec:
     """The spec of both networks; LayoutError if they differ in what both say."""
-    mine, other = one.source.network, one.model.network
-    open_here, open_there = _open(mine), _open(other)
-    known: dict[str, object] = {}
-    differ: list[str] = []
-    silent: dict[tuple[bool, bool], list[str]] = {who: [] for who in _SILENT}
-    for fact in (field.name for field in fields(Spec)):
-        here, there = getattr(mine.spec, fact), getattr(other.spec, fact)
-        is_open = fact in open_here, fact in open_there
-        value = there if is_open == (True, False) else here
-        if any(is_open):
-            is_apt = fact == "activation" or mine.spec.has(fact)
-            if is_apt and (fact != "backward" or not mine.spec.bidirectional):
-                silent[is_open].append(word(fact, value or "tanh" if fact == "activation" else value))
-        elif fact == "bias" and there and not here:
-            value = there  # a network without biases computes what one with zeros does
-        elif here != there:
-            differ.append(fact)
-        known[fact] = value
-    notes += [f"{_both(one)}: {_SILENT[who].format(', '.join(words))}" for who, words in silent.items() if words]
-    if differ:
-        words = [fact for fact in differ if fact not in ("kind", "input", "hidden")]
+    specs = mine, other = one.source.network.spec, one.model.network.spec
+    opened = _open(one.source.network), _open(one.model.network)
+    saids = [side.said.settings if side.said else {} for side in (one.source, one.model)]
+    facts = [
+        {field.name: getattr(spec, field.name) for field in fields(Spec) if field.name not in gone}
+        for spec, gone in zip(specs, opened, strict=True)
+    ]
+    if other.bias and not mine.bias and not any("bias" in gone for gone in opened):
+        mine = replace(mine, bias=True)  # a network without biases computes what one with zeros does
+        facts[0]["bias"] = True
+    if words := [*differing(*facts), *differing(*saids)]:
+        sides = [
+            " ".join([text(spec, [word for word in words if word in facts[0] and word not in SIZES[:3]])]
+                     + [f"{word}={shown(said[word])}" for word in words if word in said])
+            for spec, said in zip(specs, saids, strict=True)
+        ]  # fmt: skip
         raise LayoutError(
-            f"{_both(one)}: the source is {text(mine.spec, words)}; the model is {text(other.spec, words)}",
-            hint=FIXED + (", or --spec says what the source is" if set(differ) & set(_SAYABLE) else ""),
+            f"{_both(one)}: the source is {sides[0]}; the model is {sides[1]}",
+            hint=FIXED + (", or --spec says what the source is" if set(words) & set(_SAYABLE) else ""),
         )
-    return replace(mine.spec, **known)  # type: ignore[arg-type]
+    silent: dict[tuple[bool, bool], list[str]] = {who: [] for who in _SILENT}
+    for fact in (field.name for field in fields(Spec) if field.name in opened[0] | opened[1]):
+        is_open = fact in opened[0], fact in opened[1]
+        value = getattr(other if is_open == (True, False) else mine, fact)
+        if (fact == "activation" or mine.has(fact)) and (fact != "backward" or not mine.bidirectional):
+            silent[is_open].append(word(fact, value or "tanh" if fact == "activation" else value))
+        mine = replace(mine, **{fact: value})
+    notes += [f"{_both(one)}: {_SILENT[who].format(', '.join(words))}" for who, words in silent.items() if words]
+    return mine
 
 
 FIXED = "weights cannot change that; make the model as the source was trained"

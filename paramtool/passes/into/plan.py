@@ -16,7 +16,8 @@ from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import GRAPH, Checkpoint, LayerPart
 from paramtool.model.conventions import NORMS
-from paramtool.model.images import FIRST, LAST, MIXED
+from paramtool.model.curves import alike, shown
+from paramtool.model.images import FEATURES, FIRST, LAST, MIXED, STEP, Image
 from paramtool.model.plan import Requirement, Target
 from paramtool.model.view import View, Views
 from paramtool.passes.into import layers as layer_pass
@@ -257,7 +258,7 @@ class _Planning:
         pairs = [(piece, found[name]) for found in rest for name, piece in first.items()]
 
         def kind(one: LayerTensor) -> tuple[str, LayerPart | None]:
-            return one.own, one.said and replace(one.said, layer="")
+            return one.own, one.said and replace(one.said, layer="", settings={})
 
         return all(kind(a) == kind(b) and self.same(a.view, b.view) for a, b in pairs)
 
@@ -322,8 +323,8 @@ class _Planning:
     ) -> Filling | None:
         """One tensor; None and a line for the error if it does not fit."""
         here, there = self.source.parts.get(one.name), self.model.parts.get(other.name)
-        if here and there and not force and (words := layer_pass.differing(here, there)):
-            source, model = (", ".join(f"{w}={side.settings[w]}" for w in words) for side in (here, there))
+        if here and there and not force and (words := layer_pass.differing(here.settings, there.settings)):
+            source, model = (", ".join(f"{w}={shown(side.settings[w])}" for w in words) for side in (here, there))
             self._does_not_fit(f"{here.layer!r} into {there.layer!r}: the source has {source}; the model has {model}")
             self.decides += [network_pass.FIXED, "--partial leaves these layers and names them"]
             return None
@@ -372,6 +373,11 @@ class _Planning:
         image = there or here
         if image is None or size in (1, image.channels):
             return None
+        if FEATURES in {one.channels for one in (here, there) if one}:
+            is_both = all(one and one.images is not None for one in (mine, theirs))
+            sides = [one for one in (here, there) if one and (one.joined > 1 or one.units == size)]
+            self._moved(sides, f"{names[0]!r} into {names[1]!r}", is_both, "source" if here else "model")
+            return None
         if (image.order != MIXED or image.unseen) and (image.channels == 1 or size % image.channels):
             return None
         order = there.order if there else self.usual[1]
@@ -397,6 +403,21 @@ class _Planning:
         else:
             return Turn(image.channels, ours, order)
         return None
+
+    def _moved(self, sides: Sequence[Image], both: str, is_both: bool, one: str) -> None:
+        """Features that only one of the two moves, or both in other ways; a graph of one library says it for both."""
+        dims = [image.dims[-image.joined :] for image in sides]
+        if not sides or self.flatten == self.usual[1] or (len(dims) == 2 and alike(*dims)):
+            return
+        other = "model" if one == "source" else "source"
+        says = "otherwise than the model" if len(sides) == 2 else f"the {other} does not" + " say so" * (not is_both)
+        words = f"{both}: the {one} moves the outputs of a layer to other places before it takes them, {says}"
+        is_known = not any(image.unseen for image in sides) and all(place != STEP for dim in dims for _, place in dim)
+        if is_both or is_known or self.usual[0] != self.usual[1]:
+            self.wrong.append(words)
+            self.decides.append(f"--flatten {self.usual[1]}, if the source does what the model does; else {BY_HAND}")
+        else:
+            self.notes.append(f"{words}: the source is taken to do the same")
 
     def _refuse_outputs(self, names: tuple[str, str]) -> None:
         self.wrong.append(f"{names[0]!r} into {names[1]!r}: an image is made of its outputs, which are not reordered")
