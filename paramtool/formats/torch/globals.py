@@ -88,15 +88,9 @@ def storage_dtype(type_: object) -> DType | None:
 
 def dtype_of(value: object) -> DType:
     """The dtype of a `torch.float32` and the like; ValueError if it is unknown."""
-    if isinstance(value, Global) and value.module == "torch" and (name := TORCH_DTYPES.get(value.name)):
-        return DTYPES[name]
+    if isinstance(value, Global) and value.module == "torch" and value.name in DTYPES:
+        return DTYPES[value.name]
     raise ValueError(f"{_path(value)} is not a known dtype")
-
-
-TORCH_DTYPES = {name: name for name in DTYPES} | {
-    "half": "float16", "float": "float32", "double": "float64", "cfloat": "complex64", "cdouble": "complex128",
-    "short": "int16", "int": "int32", "long": "int64", "chalf": "complex32",
-}  # fmt: skip
 
 
 def _path(value: object) -> str:
@@ -167,26 +161,24 @@ def _tensor_v2(
     storage: object, offset: object, size: object, stride: object, requires_grad: object, hooks: object,
     metadata: object = None,
 ) -> PickledTensor:  # fmt: skip
-    value = _view(storage, offset, size, stride)
-    return PickledTensor(_pending(value, metadata), _flag(requires_grad, value))
+    return _made(_view(storage, offset, size, stride), requires_grad, metadata)
 
 
 def _tensor_v3(
     storage: object, offset: object, size: object, stride: object, requires_grad: object, hooks: object,
     dtype: object, metadata: object = None,
 ) -> PickledTensor:  # fmt: skip
-    value = _view(storage, offset, size, stride, dtype=dtype_of(dtype))
-    return PickledTensor(_pending(value, metadata), _flag(requires_grad, value))
+    return _made(_view(storage, offset, size, stride, dtype=dtype_of(dtype)), requires_grad, metadata)
 
 
-def _flag(value: object, of: object) -> bool:
-    """Whether a tensor requires gradients; as in torch, ValueError where its type has none, and for any other value."""
-    dtype = getattr(of, "dtype", None)
-    if value is True and dtype and not (dtype.component or "float" in dtype.name):
+def _made(value: Any, requires_grad: object, metadata: object = None, kind: str = "") -> PickledTensor:
+    """A tensor; as in torch, ValueError for a flag that is none, or that its type does not have."""
+    dtype = getattr(value, "dtype", None)
+    if requires_grad is True and dtype and not (dtype.component or "float" in dtype.name):
         raise ValueError(f"{dtype.name} that requires gradients")
-    if not isinstance(value, bool):
-        raise ValueError(f"requires_grad is of type {type(value).__name__}; expected True or False")
-    return value
+    if not isinstance(requires_grad, bool):
+        raise ValueError(f"requires_grad is of type {type(requires_grad).__name__}; expected True or False")
+    return PickledTensor(_pending(value, metadata), requires_grad, kind)
 
 
 def _pending(value: Value, metadata: object) -> Value:
@@ -203,7 +195,7 @@ def _pending(value: Value, metadata: object) -> Value:
 
 def _parameter(data: object, requires_grad: object = True, state: object = None) -> object:
     if isinstance(data, PickledTensor):
-        made = PickledTensor(data.value, _flag(requires_grad, data.value), "parameter")
+        made = _made(data.value, requires_grad, kind="parameter")
         made.wrapped = data.wrapped
         made.keep(_attributes_of(state) if state is not None else data.state)
         return made
@@ -274,8 +266,7 @@ def _quantised(
 
 
 def _meta(dtype: object, size: object, stride: object, requires_grad: object) -> PickledTensor:
-    value = NoData(dtype_of(dtype), _sizes(size))
-    return PickledTensor(value, _flag(requires_grad, value))
+    return _made(NoData(dtype_of(dtype), _sizes(size)), requires_grad)
 
 
 def _nested(buffer: object, sizes: object, strides: object, offsets: object) -> PickledTensor:
@@ -324,8 +315,7 @@ def _wrapper(
     cls: object, dtype: object, size: object, stride: object, offset: object, layout: object, device: object,
     requires_grad: object,
 ) -> PickledTensor:  # fmt: skip
-    value = NoData(dtype_of(dtype), _sizes(size), "a wrapper, saved without data")
-    return PickledTensor(value, _flag(requires_grad, value))
+    return _made(NoData(dtype_of(dtype), _sizes(size), "a wrapper, saved without data"), requires_grad)
 
 
 def _from_type(function: object, type_: object, args: Any, state: object) -> object:
@@ -357,8 +347,7 @@ PLAIN_TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter")
 def _from_numpy(data: object, dtype: object, device: object = None, requires_grad: object = False) -> PickledTensor:
     if not isinstance(data, NumpyArray) or data.element != dtype_of(dtype):  # torch casts others
         return PickledTensor(Unreadable(_unknown(data) or "an array of another form"))
-    value = InlineView(dtype_of(dtype), data)
-    return PickledTensor(value, _flag(requires_grad, value))  # type: ignore[arg-type]
+    return _made(InlineView(dtype_of(dtype), data), requires_grad)
 
 
 class InlineView(NamedTuple):
@@ -377,7 +366,7 @@ def array_tensor(array: NumpyArray) -> PickledTensor | None:
 
 def _device_tensor(data: object, dtype: object, device: object, requires_grad: object) -> object:
     return (
-        PickledTensor(data.value, _flag(requires_grad, data.value))
+        _made(data.value, requires_grad)
         if isinstance(data, PickledTensor)
         else PickledTensor(Unreadable(_unknown(data)))
     )
@@ -488,7 +477,7 @@ class _Known:
             return True
         return (
             str(path) in UNTYPED
-            or (module == "torch" and (name in TORCH_DTYPES or name in _TORCH_WORDS))
+            or (module == "torch" and (name in DTYPES or name in _TORCH_WORDS))
             or (module == "numpy" and (name in {"ndarray", "bool_"} or name.rstrip("0123456789") in _NUMPY_KINDS))
         )
 
