@@ -253,9 +253,13 @@ class Command(click.Command):
         self.common, self.more = common.split(), more
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As of click; a flag that was removed is answered with what replaces it."""
+        """As of click; a flag that was removed is answered with what replaces it, one that is missing with its help."""
         try:
             return super().parse_args(ctx, args)
+        except click.MissingParameter as error:
+            if isinstance(error.param, click.Option):
+                raise click.UsageError(f"Missing option {error.param.opts[0]}.  {error.param.help}", ctx) from None
+            raise
         except click.NoSuchOption as error:
             from paramtool.model.config import REPLACED
 

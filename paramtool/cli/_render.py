@@ -189,7 +189,7 @@ def warn(*texts: str) -> None:
 @contextmanager
 def progress(label: str, total: int, is_count: bool = False) -> Iterator[Advance]:
     """A bar on standard error where a terminal is there: of bytes, for long work, or of cases."""
-    if current.quiet or not sys.stderr.isatty() or (0 < total < PROGRESS_NBYTES and not is_count):
+    if current.quiet or not sys.stderr.isatty() or (total < PROGRESS_NBYTES and not is_count):
         yield lambda number: None
         return
     from rich import progress as bars

@@ -183,8 +183,9 @@ def _family_rows(found: Family) -> Rows:
     )
     yield from listed("input", inputs, "checkpoint")
     yield from every("left out", (f"{one.input}: {text}" for one in found.members for text in one.left_out))
-    change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
-    yield "size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})", "shared files counted once"
+    before, after = found.nbytes_before, found.nbytes_after
+    gain = f" ({100 * (after - before) / max(before, 1):+.0f}%)" if 20 * after < 19 * before else ", nothing to gain"
+    yield "size", f"{size(before)} -> {size(after)}{gain}", "shared files counted once"
     yield from physical(found, found.nbytes_after)
     together = sum(len(shard.files) > 1 for shard in found.shards)
     how = "hard links" if found.linked else "copied into each folder: this file system has no hard links"

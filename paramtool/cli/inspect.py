@@ -411,7 +411,7 @@ def _companions(found: Inspection) -> Rows:
     if state := [name for name in names if is_training_state(name) and os.path.isfile(os.path.join(folder, name))]:
         sizes = (f"{name} {size(os.path.getsize(os.path.join(folder, name)))}" for name in state)
         step = _said(folder, "trainer_state.json").get("global_step")
-        more = "--optimizer lists the optimizer's" if any(map(optimizer_of, state)) else ""
+        more = "--optimizer lists the optimizer's" if any(map(optimizer_of, state)) and found.optimizers is None else ""
         yield "training", ", ".join(sizes), "" if step is None else f"step {step}", more
 
 

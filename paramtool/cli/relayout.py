@@ -243,6 +243,8 @@ def _rows(found: Relayouted, command: str) -> Rows:
     yield "size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}"
     yield from physical(found, found.nbytes_after)
     yield "names", plural(found.plan.order, "name"), *checked(found)
+    if any(one.layout.name == "onnx" for one in found.converted) and not found.output.endswith(".onnx"):
+        yield "note", "these are tensors in the layout of ONNX; -o NAME.onnx writes a file of ONNX"
     if found.written:
         line = verify_line(found.output, found.input, found.section, _flag(found))
         yield NEXT, line if found.is_recorded else f"paramtool inspect {quoted(found.output)}"

@@ -358,7 +358,7 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
     known = sorted(table.models)
     near = nearest(_stem(architecture), dict.fromkeys(map(_stem, known)))
     similar = [name for one in near for name in known if _stem(name) == one] if len(known) > FEW else []
-    lists = f"`paramtool layouts {table.name}` lists those that it has, {len(known)}"
+    lists = f"`paramtool layouts {table.name}` lists the {len(known)} that it has"
     hints = (
         f"similar names that it has: {', '.join(similar)}" if similar else "",
         _not_needed(table) or (f"it has one for {', '.join(known)}" if len(known) <= FEW else lists),

@@ -111,7 +111,10 @@ def copies_note(found: Weights) -> str:
     taken = os.path.basename(found.path)
     alike = [f"{some(names, 3)}, with tensors of the names and shapes of {taken}"] if names else []
     other = [f"{some(found.forms, 3)}, which {OTHER_FORM}"] if found.forms else []
-    return f"not looked at: {'; '.join([*alike, *other])}" if alike or other else ""
+    names = [*map(os.path.basename, found.other_tensors)]
+    more = [f"{some(names, 3)}, with other tensors"] if names else []
+    said = "; ".join([*alike, *other, *more])
+    return f"not looked at: {said}" if said else ""
 
 
 OTHER_FORM = "has no tensor name in common with it; by the file's name it is the model for another framework"

@@ -29,6 +29,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.table import SUFFIXES
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
@@ -158,6 +159,11 @@ class Weights:
     def twins(self) -> tuple[str, ...]:
         """The files of copies that have tensors in common with this set."""
         return tuple(file.path for copy in self.copies if copy.pairs for file in copy.checkpoint.files)
+
+    @property
+    def other_tensors(self) -> tuple[str, ...]:
+        """Those of `more` that are no state of a training by their names."""
+        return tuple(path for path in self.more if not is_training_state(os.path.basename(path)))
 
     @property
     def forms(self) -> tuple[str, ...]:
