@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 
@@ -13,32 +14,40 @@ WANTED_NBYTES = 60e6
 TORCH = "import sys, torch; torch.load(sys.argv[1], mmap=True, weights_only=True)"
 FIXTURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fixtures")
 SMALL = {
-    "allenai__allennlp__simple_tagger_full_best.th": 1.9,
-    os.path.join(FIXTURES, "torch", "tied_flattened", "tied_flattened.pt"): 2.4,
-    "Xiaobin-Rong__gtcrn__model_trained_on_vctk.tar": 3.3,
+    "a small file": (1.9, "inspect", "allenai__allennlp__simple_tagger_full_best.th"),
+    "tied and flattened": (2.4, "inspect", os.path.join(FIXTURES, "torch", "tied_flattened", "tied_flattened.pt")),
+    "a file of 677 names": (3.3, "inspect", "Xiaobin-Rong__gtcrn__model_trained_on_vctk.tar"),
+    "a folder with ties": (2.6, "inspect", "tied"),
+    "dedup --dry-run of a small file": (4.4, "dedup", "--dry-run", "allenai__allennlp__simple_tagger_full_best.th"),
 }
-"""{a small file: how many times the base process `inspect` may take}; names without a folder are samples."""
+"""{what: (how many times the base process it may take, its words)}; the last is a sample, but for the folder."""
+
+
+def tied(place: str) -> str:
+    """A folder as save_pretrained writes it, of a model whose class ties two names."""
+    header = {"model.embed_tokens.weight": {"dtype": "F32", "shape": [8, 4], "data_offsets": [0, 128]}}
+    text = json.dumps(header).encode()
+    with open(os.path.join(place, "model.safetensors"), "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + bytes(128))
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "tie_word_embeddings": True}
+    with open(os.path.join(place, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    return place
 
 
 def small(samples: str, rounds: int) -> None:
-    """The small files, by the best of the rounds, beside two processes that import what a command line needs."""
-    base, rich = "python -c 'import click, json'", "python -c 'import click, json, rich.text'"
-    commands = {base: [sys.executable, "-c", "import click, json"]}
-    commands[rich] = [sys.executable, "-c", "import click, json, rich.text"]
-    for name in SMALL:
-        commands[os.path.basename(name)] = [PARAMTOOL, "inspect", os.path.join(samples, name)]
-    found = interleaved(commands, rounds)
+    """Small files, by the best processor time of the rounds, beside a process that imports click."""
+    base = "python -c 'import click'"
+    commands = {base: [sys.executable, "-c", "import click"]}
+    with folder() as place:
+        for what, (_, *words, name) in SMALL.items():
+            commands[what] = [PARAMTOOL, *words, tied(place) if name == "tied" else os.path.join(samples, name)]
+        found = interleaved(commands, rounds)
     best = {label: min(run.processor_seconds for run in runs) for label, runs in found.items()}
-    notes = [
-        verdict(os.path.basename(name), best[os.path.basename(name)] / best[base], bound, " times")
-        for name, bound in SMALL.items()
-    ]
-    table = [
-        (label, f"{1000 * one:.0f} ms", f"{one / best[base]:.2f}", f"{one / best[rich]:.2f}")
-        for label, one in best.items()
-    ]
-    header = ("what", "processor time, best", "beside click and json", "beside click, json and rich.text")
-    print_table(f"start-up of inspect, {rounds} rounds", header, table, [*notes, machine()])
+    notes = [verdict(what, best[what] / best[base], bound, " times") for what, (bound, *_) in SMALL.items()]
+    table = [(label, f"{1000 * one:.0f} ms", f"{one / best[base]:.2f}") for label, one in best.items()]
+    header = ("what", "processor time, best", "beside click")
+    print_table(f"start-up, {rounds} rounds", header, table, [*notes, machine()])
 
 
 def main() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 
 import click
 
+from paramtool.cli._streams import quoted
 from paramtool.errors import MissingFileError, ParamtoolError, UsageError, printable
 
 URL = r"([A-Za-z][A-Za-z0-9+.-]+)://((?s:.*))"
@@ -81,9 +81,7 @@ def check(path: str, command: str | None = None) -> None:
             why, hint = "is a pattern, which paramtool does not expand; files match it", "write it without quotes, so"
             raise UsageError(f"{printable(path)}: {why}", f"{hint} that the shell expands it")
         folder = os.path.dirname(re.split(r"[*?\[]", path)[0]) or "."
-        hint = (
-            f"`ls {shlex.quote(folder)}` shows what is there" if os.path.isdir(folder) else f"{folder}: no such folder"
-        )
+        hint = f"`ls {quoted(folder)}` shows what is there" if os.path.isdir(folder) else f"{folder}: no such folder"
         raise UsageError(f"{printable(path)}: no file matches this pattern", hint)
     if re.fullmatch(HUB_ID, path) and not os.path.lexists(path.split("/")[0]):
         raise UsageError(
@@ -111,10 +109,10 @@ def _fetched(match: re.Match[str]) -> str:
             file = parts[owner + 2 :] if parts[owner : owner + 1] and parts[owner] in REVISIONS else parts[owner:]
             return f"`{_download('/'.join(parts[:owner]), '/'.join(filter(None, file)))}`"
     if scheme in FETCH:
-        return f"`{FETCH[scheme].format(url=shlex.quote(match[0]))}`"
+        return f"`{FETCH[scheme].format(url=quoted(match[0]))}`"
     return "download it first"
 
 
 def _download(model: str, file: str = "") -> str:
     folder = model.rpartition("/")[2]
-    return " ".join(map(shlex.quote, filter(None, ("hf", "download", model, file, "--local-dir", folder))))
+    return " ".join(map(quoted, filter(None, ("hf", "download", model, file, "--local-dir", folder))))

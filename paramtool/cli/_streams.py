@@ -49,6 +49,8 @@ def quoted(path: str) -> str:
     a.pt 'my model.pt' ./-x.pt $'a\\tb'
     """
     path = f"./{path}" if path.startswith("-") else path
+    if re.fullmatch(r"[\w@%+=:,./-]+", path, re.ASCII):
+        return path  # as shlex.quote, whose import takes longer
     if path.isprintable():
         from shlex import quote
 

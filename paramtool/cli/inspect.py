@@ -44,18 +44,17 @@ from paramtool.errors import (
 )  # fmt: skip
 from paramtool.formats.once import remembering
 from paramtool.formats.policy import is_allowed, is_dangerous
-from paramtool.formats.record import types as types_record
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.checkpoint import PENDING, SAID, SHARDED, Compound, Entry, NoData, Ordered, Unknown, Unreadable
+from paramtool.model.checkpoint import PENDING, SAID, Compound, Entry, NoData, Ordered, Unknown, Unreadable
 from paramtool.model.display import size
-from paramtool.model.finding import Finding
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
     from paramtool.commands.config_ties import DeclaredTies
     from paramtool.commands.dedup import Deduped
     from paramtool.commands.listed import Listing
+    from paramtool.model.finding import Finding
     from paramtool.model.optimizer import Binding, Group
     from paramtool.passes.parts.groups import SeenParts
 
@@ -325,7 +324,7 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
     ]
     yield "file", found.path, " · ".join(fact for fact in facts if fact)
     yield "written by", checkpoint.producer
-    if cast := types_record.decode(found.path, checkpoint.metadata).cast:
+    if checkpoint.metadata and (cast := _cast(found)):
         before = ", ".join(sorted(set(cast.values())))
         yield "cast", f"{plural(cast, 'tensor')} from {before}", "as its record says; verify compares the numbers"
     yield "only", found.section, "this section alone, its prefix stripped from every name"
@@ -389,6 +388,13 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
     if tensors:
         yield from _tensors(found)
     yield from _next(found, tensors)
+
+
+def _cast(found: Inspection) -> Mapping[str, str]:
+    """{tensor: its type before it was cast}, as the record says."""
+    from paramtool.formats.record import types
+
+    return types.decode(found.path, found.checkpoint.metadata).cast
 
 
 def _count(number: int) -> str:
@@ -600,7 +606,7 @@ def _next(found: Inspection, tensors: bool) -> Rows:
         return
     # In a folder equal tensors stay, for programs that read no record.
     gain = found.unused_nbytes + (0 if found.below else found.duplicate_nbytes or 0)
-    if any(isinstance(one.value, Compound) and SHARDED in one.value.facts for one in entries.values()):
+    if found.checkpoint.is_of_a_rank:
         yield _other_ranks(found)
     elif gain > ENOUGH * found.checkpoint.nbytes:
         yield from _next_dedup(found, path, size(gain))
@@ -637,10 +643,10 @@ def _next_relayout(found: Inspection, path: str) -> Rows:
 
 def _next_dedup(found: Inspection, path: str, gain: str) -> Rows:
     """What dedup would do, with the flags that it asks for."""
-    from paramtool.passes.select import keeps_weights
-
     refused, entries, why = _refused(found), found.checkpoint.entries, ""
     if refused:
+        from paramtool.passes.select import keeps_weights
+
         if not keeps_weights(found.checkpoint, entries.keys() - refused):
             yield NEXT, f"dedup refuses {plural(refused, 'tensor')}: safetensors cannot hold them"
             return
@@ -668,10 +674,11 @@ def _other_ranks(found: Inspection) -> _render.Texts:
 
 def _refused(found: Inspection) -> Set[str]:
     """Tensors that dedup cannot write to safetensors."""
-    from paramtool.formats.safetensors.write import refusals
-    from paramtool.passes.select import storable
+    from paramtool.formats.safetensors import CODE_OF
+    from paramtool.passes.compat.wanted import plain_window
 
-    return found.checkpoint.entries.keys() - storable(found.checkpoint, refusals).entries.keys()
+    windows = ((name, plain_window(entry.value)) for name, entry in found.checkpoint.entries.items())
+    return {name for name, view in windows if view is None or view.dtype.name not in CODE_OF}
 
 
 # --- Optimizers as rows of `inspect --optimizer` ---------------------------------------------------------------------

@@ -130,9 +130,9 @@ def _beside(folder: str, allowing: Allowing) -> Iterator[tuple[str, Checkpoint]]
     """The files of a folder that hold optimizers alone, and its folders that do."""
     for name in sorted(os.listdir(folder)):
         place = os.path.join(folder, name)
-        if is_sharded := bool(OPTIMIZER_FOLDER.fullmatch(name)) and os.path.isfile(os.path.join(place, METADATA)):
+        if is_sharded := bool(re.fullmatch(OPTIMIZER_FOLDER, name)) and os.path.isfile(os.path.join(place, METADATA)):
             place = os.path.join(place, METADATA)
-        if is_sharded or OPTIMIZER.fullmatch(name):
+        if is_sharded or re.fullmatch(OPTIMIZER, name):
             yield name, formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
 
 

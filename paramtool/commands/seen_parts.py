@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +68,8 @@ def _is_at(one: SeenGroup, at: str) -> bool:
 
     `at` is its module, one of its tensors or the module of that.
     """
+    from fnmatch import fnmatchcase
+
     from paramtool.parts.words import WEIGHTS
 
     modules = (one.at, f"{one.at}.*") if one.form == "list" else (one.at,)

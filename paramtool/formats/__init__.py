@@ -139,10 +139,13 @@ def looked_at(
             return _named(replace(found, below=reading.below))
         if weights is not None:
             raise UsageError(f"{path}: --weights {weights!r} needs a folder; this is a file")
-        from paramtool.formats.folder import rank_files
-
         meant = _meant(path)
-        return _named(rank_files.whole(Weights(meant, read_file(path), weight_names.of_file(meant)), None))
+        found = Weights(meant, read_file(path), weight_names.of_file(meant))
+        if found.checkpoint.is_of_a_rank:
+            from paramtool.formats.folder import rank_files
+
+            found = rank_files.whole(found, None)
+        return _named(found)
 
 
 def _named(found: Weights) -> Weights:

@@ -15,7 +15,6 @@ Nothing is imported or called either way: by allowing a name the user accepts a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
 
 from paramtool.errors import UnsafeError, UsageError, listed, some
 from paramtool.formats.pickle.values import RENAMED
@@ -149,6 +148,8 @@ def is_allowed(unknown: Unknown, allow_class: Sequence[str]) -> bool:
         return False
     if unknown.called or unknown.needed_by:
         return unknown.path in allow_class
+    from fnmatch import fnmatchcase
+
     return any(unknown.path == name or fnmatchcase(unknown.path, name) for name in allow_class)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable
@@ -29,6 +28,8 @@ def strict(
 
     With `finite`, numbers are read as by serde_json: NaN and infinity are errors, and -0 is a float.
     """
+    import json
+
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text))
     hook = _object if make is None else lambda pairs: make(_object(pairs))
@@ -46,6 +47,8 @@ _SURROGATE = r"\\u[dD][89a-fA-F]"
 
 
 def _refuse_surrogates(found: object) -> None:
+    import json
+
     try:
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

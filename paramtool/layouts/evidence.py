@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
-from itertools import product
+from itertools import product, zip_longest
 from math import isfinite
 from typing import Any
 
@@ -237,11 +237,12 @@ def _agreed(part: Mapping[str, Any]) -> set[tuple[str, str]]:
     ways = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     plain = [(k, way["dtype"]) for k, way in enumerate(ways) if way.get("algorithm", "standard") == "standard"]
     letters = grouped((_kind(network), text) for text, networks in part["networks"].items() for network in networks)
+    columns = {kind: [*zip_longest(*texts)] for kind, texts in letters.items()}
     return {
         (kind, dtype)
-        for kind, texts in letters.items()
+        for kind, column in columns.items()
         for k, dtype in plain
-        if VERDICTS["agrees"] in (text[k] for text in texts if k < len(text))
+        if k < len(column) and VERDICTS["agrees"] in column[k]
     }
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import field, replace
-from fnmatch import fnmatchcase
 from math import lcm
 from typing import NamedTuple
 
@@ -444,6 +443,8 @@ def choose(names: Iterable[str], keep: str) -> str:
         return names[-1]
     if keep == "first":
         return names[0]
+    from fnmatch import fnmatchcase
+
     return next((name for name in names if fnmatchcase(name, keep)), names[0])
 
 

@@ -283,6 +283,11 @@ class Checkpoint(Displayed):
         """What its storages hold."""
         return sum(one.nbytes for one in self.storages.values() if not isinstance(one.backing, Assembled))
 
+    @property
+    def is_of_a_rank(self) -> bool:
+        """Whether it has parts of tensors, of which the files of other ranks have the rest."""
+        return any(isinstance(one.value, Compound) and SHARDED in one.value.facts for one in self.entries.values())
+
     def dtypes(self) -> Mapping[str, int]:
         """{dtype: windows}, most first."""
         counted = grouped((view.dtype.name, name) for name, view in self.windows())

@@ -5,7 +5,6 @@ The table ties.json is of one version of transformers (docs/make_tie_table.py ma
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar, copy_context
@@ -169,6 +168,8 @@ def _table() -> Any:
 
     Types whose configs have no such setting, or cannot be made without arguments, are in neither list.
     """
+    import json
+
     return json.loads(package_data("model", "ties.json"))
 
 

@@ -29,11 +29,6 @@ FLAT = "_flat_param"
 """`FLAT_PARAM` of torch/distributed/fsdp/_flat_param.py: several parameters in one vector, without their shapes."""
 
 
-def is_part(checkpoint: Checkpoint) -> bool:
-    """Whether a file has parts of tensors, of which other files have the rest."""
-    return any(_said(entry.value) is not None for entry in checkpoint.entries.values())
-
-
 def _said(value: Value) -> tuple[ShardPiece, ...] | str | None:
     """The pieces that a tensor is, or why they are not known; None for a tensor that is no part."""
     return value.facts.get(SHARDED) if isinstance(value, Compound) else None  # type: ignore[return-value]  # as below
@@ -45,7 +40,7 @@ def whole(mine: Weights, read: Callable[[str], Checkpoint] | None) -> Weights:
     Without `read`, the file alone, where it has all of each tensor.  Defects if the files are not all there, or do not
     say how their tensors are joined.
     """
-    if not is_part(mine.checkpoint):
+    if not mine.checkpoint.is_of_a_rank:
         return mine
     folder, name = os.path.split(mine.path)
     if read is None:
@@ -57,7 +52,7 @@ def whole(mine: Weights, read: Callable[[str], Checkpoint] | None) -> Weights:
     for other in sorted(names, key=_rank):
         path = os.path.join(folder, other)
         found = mine.checkpoint if other == name else read(path)
-        if is_part(found):
+        if found.is_of_a_rank:
             files[other] = found
     stem = re.sub(_RANK_IN_STEM, "", mine.name.stem)
     return replace(mine, checkpoint=_joined(folder, files), name=replace(mine.name, stem=stem or STEMS[0]))

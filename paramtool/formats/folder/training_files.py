@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-TRAINING_STATE = re.compile(
+TRAINING_STATE = (
     r"optimizer(_\d+)?(_rank\d+)?\.(pt|bin)"  # Trainer, accelerate
     r"|rank\d+-of-\d+-optimizer\.pt"  # Trainer, torch_xla with FSDP
     r"|scheduler(_\d+)?\.(pt|bin)"  # Trainer, accelerate
@@ -22,10 +22,10 @@ TRAINING_STATE = re.compile(
 accelerate 1.15 (checkpointing.py, `save_accelerator_state` and `save_custom_state`; utils/fsdp_utils.py), and of
 DeepSpeed 0.17 (runtime/engine.py, `_get_zero_ckpt_name`)."""
 
-OPTIMIZER = re.compile(r"optimizer(_\d+)?\.(pt|bin)|[^/]+\.states")
+OPTIMIZER = r"optimizer(_\d+)?\.(pt|bin)|[^/]+\.states"
 """Names of files that hold an optimizer alone, beside the model: transformers 5.23 (trainer.py, `OPTIMIZER_NAME`),
 accelerate 1.15 (utils/constants.py), MXNet 1.9.1 (module/module.py, `save_checkpoint`; its guides for Gluon)."""
-OPTIMIZER_FOLDER = re.compile(r"optimizer_\d+")
+OPTIMIZER_FOLDER = r"optimizer_\d+"
 """Names of folders that hold one, in the format of torch.distributed.checkpoint: accelerate 1.15 with FSDP
 (utils/fsdp_utils.py, `save_fsdp_optimizer`)."""
 
@@ -36,7 +36,7 @@ def is_training_state(name: str) -> bool:
     >>> [is_training_state(name) for name in ("optimizer.bin", "rng_state_3.pth", "model_1.safetensors")]
     [True, True, False]
     """
-    return TRAINING_STATE.fullmatch(name) is not None
+    return re.fullmatch(TRAINING_STATE, name) is not None
 
 
 def optimizer_of(name: str) -> str:
@@ -46,17 +46,17 @@ def optimizer_of(name: str) -> str:
     ['optimizer.pt', 'optimizer_0', '', '']
     """
     first, slash, _ = name.partition("/")
-    found = (OPTIMIZER_FOLDER if slash else OPTIMIZER).fullmatch(first)
+    found = re.fullmatch(OPTIMIZER_FOLDER if slash else OPTIMIZER, first)
     return first if found else ""
 
 
-_OF_TRAINING = re.compile(
+_OF_TRAINING = (
     r"(.*/)?(trainer_state\.json|training_args\.bin|latest(_universal)?|zero_to_fp32\.py|[^/]*\.distcp|\.metadata)"
     r"|(optimizer_\d+|pytorch_model_fsdp_\d+|global_step\d+(_universal)?|zero|runs)/.*"
 )
 """What only a training reads: transformers 5.23 (trainer.py), accelerate 1.15, DeepSpeed 0.19 (runtime/engine.py), and
 logs of TensorBoard."""
-_OF_MODEL = re.compile(
+_OF_MODEL = (
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab"
     r"|(video_|image_)?(pre)?processor_config|chat_template)\.json"
     r"|vocab\.txt|merges\.txt|chat_template\.jinja|[^/]*\.(model|tiktoken)|(configuration|modeling|tokenization)_\w+\.py"
@@ -71,7 +71,7 @@ def is_of_training(name: str) -> bool:
     >>> [is_of_training(name) for name in ("optimizer_0/.metadata", "rng_state_1.pth", "config.json")]
     [True, True, False]
     """
-    return is_training_state(name.rpartition("/")[2]) or _OF_TRAINING.fullmatch(name) is not None
+    return is_training_state(name.rpartition("/")[2]) or re.fullmatch(_OF_TRAINING, name) is not None
 
 
 def is_of_model(name: str) -> bool:
@@ -80,4 +80,4 @@ def is_of_model(name: str) -> bool:
     >>> [is_of_model(name) for name in ("config.json", "tokenizer.model", "trainer_state.json")]
     [True, True, False]
     """
-    return _OF_MODEL.fullmatch(name) is not None
+    return re.fullmatch(_OF_MODEL, name) is not None

@@ -47,7 +47,7 @@ class NumpyDtype:
     def __init__(self, *args: object) -> None:
         code = args[0] if args else None
         self.args = args
-        is_known = CODE.fullmatch(self._code) if isinstance(code, str) else isinstance(code, Global)
+        is_known = re.fullmatch(CODE, self._code) if isinstance(code, str) else isinstance(code, Global)
         if not is_known or not isinstance((*args, {}, {}, {})[3], dict):
             raise ValueError(f"{preview(args)} is no type of NumPy")
         self.state: tuple[object, ...] | None = None
@@ -85,7 +85,7 @@ class NumpyDtype:
     @property
     def of_numbers(self) -> bool:
         """Whether it is one of NumPy's own types of numbers."""
-        return NUMBER.fullmatch(self._code) is not None
+        return re.fullmatch(NUMBER, self._code) is not None
 
     @property
     def extension(self) -> DType | None:
@@ -131,9 +131,9 @@ class NumpyDtype:
         return self.state is None or self.of_numbers or self.state == state_of(self.text)
 
 
-NUMBER = re.compile("b1|[iu][1248]|f(2|4|8|12|16)|c(8|16|24|32)")
+NUMBER = "b1|[iu][1248]|f(2|4|8|12|16)|c(8|16|24|32)"
 """Types of numbers, with the long doubles of all systems."""
-CODE = re.compile(f"[<>=|]?({NUMBER.pattern}|[OSaUVMm][0-9]*)")
+CODE = f"[<>=|]?({NUMBER}|[OSaUVMm][0-9]*)"
 VERSIONS = range(5)
 """Of the state of a dtype."""
 MAX_CODE = 64
