@@ -4,7 +4,7 @@
     an entry of a header  one that names tensors or modules of its file: what they are made into by the library that
                           wrote it, as torchao does for each quantised weight and ComfyUI for each layer
     config.json           beside codes, how they are read, but for settings of the program that calculates with them;
-                          and what norms add to variances, as the configuration of Keras has it, too
+                          and what norms add to variances, as the configuration of Keras and graphs have it, too
     adapter_config.json   all that it says of an adapter, but for what it was trained with and for
     objects beside codes  of their module, such as the number of bits and the axis of a layer of HQQ
 
@@ -144,11 +144,14 @@ def of_adapter(checkpoint: Checkpoint, is_renamed: bool = False) -> dict[str, Fa
 
 
 def of_norms(checkpoint: Checkpoint) -> dict[str, Fact]:
-    """What the config of a model adds to variances, of Keras in the order of its layers."""
-    layers = KerasConfig.of(checkpoint.metadata).by_path().values()
-    added = [one.config["epsilon"] for one in layers if "epsilon" in one.config]
+    """What the config of a model adds to variances, of Keras in the order of its layers; of a graph, by tensor."""
+    layers = KerasConfig.of(checkpoint.metadata).by_path()
+    added = [one.config["epsilon"] for one in layers.values() if "epsilon" in one.config]
+    last = {one.layer: name for name, one in checkpoint.parts.items() if "epsilon" in one.settings}
+    nodes = {f"epsilon of {name}": checkpoint.parts[name].settings["epsilon"] for name in last.values()}
     found = {at: one for at, one in _leaves(config_beside(checkpoint.path, hf_config.NAME), "") if EPSILON.search(at)}
-    return _settings(found | ({"epsilon": json.dumps(added)} if added else {}))
+    said = ({"epsilon": added} if added else {}) if layers else nodes
+    return _settings(found | {at: json.dumps(one) for at, one in said.items()})
 
 
 def _settings(said: Mapping[str, str]) -> dict[str, Fact]:

@@ -528,6 +528,39 @@ def test_the_epsilon_of_a_norm_of_keras(kind: str, suffix: str, tmp_path: Path) 
     assert [text for text in paramtool.verify(path, tmp_path / f"1{suffix}").differences if "epsilon" in text]
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("norm", ["BatchNormalization", "LayerNormalization"])
+def test_the_epsilon_of_a_node(norm: str, tmp_path: Path) -> None:
+    """By the tensor that it is beside: a graph in which another norm is folded is compared by the rest."""
+    onnx = pytest.importorskip("onnx")
+    stored = ["g", "b", "m", "v"] if norm == "BatchNormalization" else ["g", "b"]
+    tensors = [onnx.numpy_helper.from_array(torch.rand(4).numpy() + 1, name) for name in stored]
+    lock = tmp_path / "l.lock"
+    for k, epsilon in enumerate((1e-3, 1e-3, 1e-5)):
+        node = onnx.helper.make_node(norm, ["x", *stored], ["y"], epsilon=epsilon, name=f"n{k}")
+        ends = (onnx.helper.make_tensor_value_info(name, 1, [2, 4, 3]) for name in "xy")
+        graph = onnx.helper.make_graph([node], "graph", *([end] for end in ends), tensors)
+        onnx.save(onnx.helper.make_model(graph), path := tmp_path / f"{k}.onnx")
+        if k == 0:
+            paramtool.lock([path], lock)
+        assert is_locked(path, lock) is is_locked(path, lock, content_only=True) is (k < 2)
+        found = diff(tmp_path / "0.onnx", path)
+        assert found.judge() is (k < 2) and bool(found.doubts) is (k == 2)
+        assert bool(paramtool.verify(path, tmp_path / "0.onnx").differences) is (k == 2)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_graph_has_of_norms_is_compared_by_tensors(tmp_path: Path) -> None:
+    """Of two opsets, one of which has no node for a layer norm."""
+    pytest.importorskip("onnx")
+    layers = [torch.nn.Linear(4, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3, eps=1e-3)]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(3, 2)).eval()
+    for version in (13, 17):
+        path = tmp_path / f"{version}.onnx"
+        torch.onnx.export(model, (torch.ones(2, 4),), path, dynamo=False, opset_version=version)
+    assert diff(tmp_path / "13.onnx", tmp_path / "17.onnx").judge()
+
+
 def test_an_entry_of_json_names_its_settings(tmp_path: Path) -> None:
     """Also of a layer of somebody's own, and behind hundreds of characters that are the same."""
     both = [{"a": ["x" * 200, {"b": 1, "eps": eps}], "c": [1, 2], "d": {}} for eps in (1e-3, 1e-5)]
