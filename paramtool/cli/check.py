@@ -67,11 +67,14 @@ def _pieces(form: str, found: Result) -> Iterator[str]:
 
         return pieces(document(found if isinstance(found, Checked) else found.error))
     if form == "text":
-        lines = _render.plain_lines(_checked_rows(found) if isinstance(found, Checked) else _error_rows(found.error))
+        made: Any = _checked_rows(found) if isinstance(found, Checked) else [
+            ("error", found.error.message), ("verdict", f"nothing checked, exit code {found.error.exit_code}"),
+        ]  # fmt: skip
+        lines = _render.plain_lines(made)
     else:
-        made = import_module(f"paramtool.findings.{form}")
+        module = import_module(f"paramtool.findings.{form}")
         report = reported(found)
-        lines = iter([made.text(report, __version__)]) if form == "sarif" else made.lines(report)
+        lines = iter([module.text(report, __version__)]) if form == "sarif" else module.lines(report)
     return (f"\n{line}" if k else line for k, line in enumerate(lines))
 
 
@@ -305,12 +308,6 @@ def _is_rule(text: str) -> bool:
         return False
 
 
-def _error_rows(error: ParamtoolError) -> Rows:
-    """Why nothing was checked."""
-    yield "error", error.message
-    yield "verdict", f"nothing checked, exit code {error.exit_code}"
-
-
 def _findings(findings: Iterable[Finding]) -> Rows:
     """A row for what is found, with the first tensors of those of which the same is found; of one kind the first rows.
 
@@ -325,18 +322,15 @@ def _findings(findings: Iterable[Finding]) -> Rows:
         rule, rows = f"{rule_id} {BY_ID[rule_id].name}", list(groups.values())
         for group in rows[: most(MAX_LISTED)]:
             one = group[0]
-            message = one.message if len(group) == 1 else _of_several(group)
+            message = one.message
+            if len(group) > 1:  # what is found of several tensors, and the first names
+                tail = f"; {LISTED}" if len(group) > MANY_NAMES else ""
+                names = some([each.names[0] for each in group], MANY_NAMES)
+                message = f"{plural(group, 'tensor')}, each {one.what}: {names}{tail}"
             yield label(one), _where(one), f"{rule}: {message}", f"allowed {one.allowed}" if one.allowed else ""
         if more := sum(map(len, rows[most(MAX_LISTED) :])):
             one = rows[0][0]
             yield label(one), _where(one), f"{rule}: and {more} more; {LISTED}"
-
-
-def _of_several(group: list[Finding]) -> str:
-    """What is found of several tensors, and the first names."""
-    listed = f"; {LISTED}" if len(group) > MANY_NAMES else ""
-    names = some([one.names[0] for one in group], MANY_NAMES)
-    return f"{plural(group, 'tensor')}, each {group[0].what}: {names}{listed}"
 
 
 def label(finding: Finding) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -113,8 +113,11 @@ def _rows(found: Deduped) -> Rows:
     if found.written and found.format == "torch":
         yield "load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True works too"
     elif found.written and any(parameter(*one) for one in found.checkpoint.entries.items()):
-        section, inside = _where_in(found)
-        line = load_line(found.output, inside, section, is_plain=not found.plan.aliases)
+        # The section of the model, and the names in it.
+        model = next((one for one in sections(found.plan.objects) if one.role == "model"), None)
+        prefix = model.prefix if model else ""
+        inside = [name.removeprefix(prefix) for name in found.plan.order if name.startswith(prefix)]
+        line = load_line(found.output, inside, model.name if model else "", is_plain=not found.plan.aliases)
         yield "load it", line, wrapped(select.wrapper(inside))
     if found.written:
         yield NEXT, verify_line(found.output, found.input, found.section, _flag(found))
@@ -136,15 +139,6 @@ def _flag(found: Deduped) -> str:
     """What `verify` needs to know of an output that does not hold everything."""
     lacking = found.checkpoint.entries.keys() - set(found.plan.order)
     return weakest(bool(lacking) or not found.keeps_ties, found.keeps_objects)
-
-
-def _where_in(found: Deduped) -> tuple[str, Sequence[str]]:
-    """The section of the model, and the names in it."""
-    names = found.plan.order
-    section = next((section for section in sections(found.plan.objects) if section.role == "model"), None)
-    if section is None:
-        return "", names
-    return section.name, [name.removeprefix(section.prefix) for name in names if name.startswith(section.prefix)]
 
 
 def _derived(found: Deduped) -> Rows:

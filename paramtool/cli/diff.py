@@ -142,7 +142,9 @@ def _tensors(found: Iterable[TensorDiff], rows: bool) -> Rows:
         if rows:
             for one in members:
                 if one.change and one.change.rows:
-                    yield "", ", ".join(one.b), _spans(one.change)
+                    spans = ", ".join(f"{a}" if b == a + 1 else f"{a}-{b - 1}" for a, b in one.change.rows[:MAX_SPANS])
+                    more = " ..." if len(one.change.rows) > MAX_SPANS else ""
+                    yield "", ", ".join(one.b), f"{plural(one.change.row_count, 'row')}: {spans}{more}"
 
 
 def _is_alone(one: TensorDiff) -> bool:
@@ -199,12 +201,6 @@ def _mean(changes: list[Distance]) -> Iterator[str]:
     total = sum(one.mean * one.numel for one in changes if one.mean is not None)
     if numel and not any(one.mean is None for one in changes):
         yield f"mean difference {total / numel:.3g}"
-
-
-def _spans(change: Distance) -> str:
-    shown = ", ".join(f"{a}" if b == a + 1 else f"{a}-{b - 1}" for a, b in change.rows[:MAX_SPANS])
-    more = " ..." if len(change.rows) > MAX_SPANS else ""
-    return f"{plural(change.row_count, 'row')}: {shown}{more}"
 
 
 def _base_rows(found: BaseFound) -> Rows:

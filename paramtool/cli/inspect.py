@@ -324,9 +324,13 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
     ]
     yield "file", found.path, " · ".join(fact for fact in facts if fact)
     yield "written by", checkpoint.producer
-    if checkpoint.metadata and (cast := _cast(found)):
+    if checkpoint.metadata:
+        from paramtool.formats.record import types
+
+        cast = types.decode(found.path, checkpoint.metadata).cast
         before = ", ".join(sorted(set(cast.values())))
-        yield "cast", f"{plural(cast, 'tensor')} from {before}", "as its record says; verify compares the numbers"
+        tensors_cast = f"{plural(cast, 'tensor')} from {before}" if cast else None
+        yield "cast", tensors_cast, "as its record says; verify compares the numbers"
     yield "only", found.section, "this section alone, its prefix stripped from every name"
     yield from _companions(found)
     views, held = checkpoint.views(), Ordered(checkpoint.entries if checkpoint.sections else ())
@@ -360,7 +364,14 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
     )  # fmt: skip
     yield from listed("calculated", calculated, "name")
     yield from _repeated(found)
-    yield from _networks(found)
+    # Recurrent networks; those of a fused block are listed with the block.
+    fused = {network.at for network in found.fused.values()}
+    alone = (
+        (one.at or "(top)", brief(f"{one.spec} · {one.layout}", f"{one.spec}  {one.layout}, by {one.source}"))
+        for one in found.networks
+        if one.at not in fused
+    )
+    yield from listed("network", alone, "network")
     if found.parts is not None:
         yield from parts(found.parts)
         # What would decide where a layout is not known.
@@ -388,13 +399,6 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
     if tensors:
         yield from _tensors(found)
     yield from _next(found, tensors)
-
-
-def _cast(found: Inspection) -> Mapping[str, str]:
-    """{tensor: its type before it was cast}, as the record says."""
-    from paramtool.formats.record import types
-
-    return types.decode(found.path, found.checkpoint.metadata).cast
 
 
 def _count(number: int) -> str:
@@ -504,17 +508,6 @@ def _repeated(found: Inspection) -> Rows:
     yield from rest("", found.content.matches)
     constants = [*found.content.constants]
     yield "constant", constants, f"{plural(constants, 'tensor')} of one value each"
-
-
-def _networks(found: Inspection) -> Rows:
-    """Recurrent networks; those of a fused block are listed with the block."""
-    fused = {network.at for network in found.fused.values()}
-    alone = (
-        (one.at or "(top)", brief(f"{one.spec} · {one.layout}", f"{one.spec}  {one.layout}, by {one.source}"))
-        for one in found.networks
-        if one.at not in fused
-    )
-    yield from listed("network", alone, "network")
 
 
 def _tree(found: Inspection, depth: int | None) -> Rows:
