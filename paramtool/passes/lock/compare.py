@@ -38,8 +38,6 @@ MAX_TRIED = 1000
 SAID = {CONFIG: "config.json tied", UNTIED: "config.json untied", "": "no config.json said anything of"}
 SAYS = {CONFIG: "config.json ties", UNTIED: "config.json unties", "": "no config.json says anything of"}
 """What a config said or says of names, by the kind of its tie."""
-_OF_CONFIG = {EPSILONS: WARNING}
-"""Objects that files lose with the config beside them."""
 
 
 def findings(locked: LockedModel, now: LockedModel, lock: str, *, content_only: bool = False) -> Iterator[Finding]:
@@ -268,8 +266,11 @@ class _Judge:
             if was.digest != found.digest:
                 yield self.find(rule, was.line, message)
         elif (was or found) and self.locked.version == VERSION and not self._other_files():
-            lacks = "the lock lacks, of the same files: a line was lost" if found else "is not there any more"
-            yield self.find(rule, was.line if was else 0, f"object {key!r} {lacks}", severity=_OF_CONFIG.get(key, ""))
+            is_config = key == EPSILONS  # which files lose with the config beside them
+            lost = f"a line was lost{', or the config beside them is new' * is_config}"
+            what = f"is not in the lock of the same files: {lost}" if found else "is not there any more"
+            line, severity = was.line if was else 0, WARNING if is_config else ""
+            yield self.find(rule, line, f"object {key!r} {what}", severity=severity)
 
     def objects(self) -> Iterator[Finding]:
         """Keys that are not tensors and have another value; one finding where none is there at all."""
