@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -21,7 +21,7 @@ from paramtool.formats.once import once
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.model.checkpoint import Checkpoint, judged_files
 from paramtool.model.objects import tensor_names
-from paramtool.model.storage import ByteRange, Encoded
+from paramtool.model.storage import ByteRange, Encoded, SourceFile
 
 if TYPE_CHECKING:
     from paramtool.formats.folder.below import FolderReading
@@ -239,7 +239,9 @@ def read_file(path: str) -> Checkpoint:
 
         found = read_file(meant)
         return replace(found, unknown=policy.merged((*found.unknown, *scan.scan(path))))
-    head, nbytes = _head(path)
+    with _opened(path) as (file, source, head):
+        if not weight_names.is_index(head, path) and not path.endswith(sniff.DISTRIBUTED):
+            return _alone(_read_as(file, source, head))
     if path.endswith(sniff.DISTRIBUTED):
         from shlex import quote
 
@@ -252,8 +254,6 @@ def read_file(path: str) -> Checkpoint:
         )
         error.asked = scan.scan(path)
         raise error
-    if not weight_names.is_index(head, path):
-        return _alone(_read_as(path, head, nbytes))
     from paramtool.formats.safetensors import sharded
 
     with _asking(path):
@@ -290,21 +290,25 @@ def _alone(found: Checkpoint) -> Checkpoint:
 
 def read_whole(path: str) -> Checkpoint:
     """Describe one file that is not an index."""
-    return _read_as(path, *_head(path))
+    with _opened(path) as opened:
+        return _read_as(*opened)
 
 
-def _head(path: str) -> tuple[bytes, int]:
-    """The first bytes of a file, and its size."""
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[BinaryIO, SourceFile, bytes]]:
+    """A file, what is noted of it, and its first bytes."""
     file, source = open_source(path)
     with file:
         try:
-            return file.read(table.HEAD_NBYTES), source.nbytes
+            head = file.read(table.HEAD_NBYTES)
         except OSError as error:
             raise unreadable(path, error) from None
+        yield file, source, head
 
 
-def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
+def _read_as(file: BinaryIO, source: SourceFile, head: bytes) -> Checkpoint:
     """Describe a file by the format that its first bytes show."""
+    path, nbytes = source.path, source.nbytes
     if not head:
         raise FormatError(f"{path}: is empty (0 bytes); expected a checkpoint", hint=sniff.INTERRUPTED)
     with _asking(path):
@@ -314,7 +318,8 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
                 if sniff.is_zip(head) and sniff.hdf5_start(head) < 0:  # whose reader looks at its members
                     return found
                 ran = row.name in ("pickle", "dcp") or sniff.is_stacked(head)
-                return _with_hidden(found, [path] if ran or row.package else [file.path for file in found.files], ran)
+                paths = [path] if ran or row.package else [one.path for one in found.files]
+                return _with_hidden(found, _scanned(found, paths, ran, file, source))
     raise _foreign(path, head, nbytes)
 
 
@@ -331,9 +336,9 @@ def _is_twofold(file: BinaryIO, nbytes: int, ran: bool, is_hdf5: bool) -> bool:
     return not ran and sniff.runs(read_bytes(file, 0, min(nbytes, 64)))
 
 
-def _with_hidden(found: Checkpoint, paths: list[str], ran: bool) -> Checkpoint:
+def _with_hidden(found: Checkpoint, hidden: Iterator[tuple[str, Scanned]]) -> Checkpoint:
     """With the names that programs find in its files which open them by their first bytes, or by their last."""
-    for path, scanned in _scanned(found, paths, ran):
+    for path, scanned in hidden:
         from paramtool.formats import policy
 
         note = (
@@ -344,13 +349,17 @@ def _with_hidden(found: Checkpoint, paths: list[str], ran: bool) -> Checkpoint:
     return found
 
 
-def _scanned(found: Checkpoint, paths: list[str], ran: bool) -> Iterator[tuple[str, Scanned]]:
-    """Files as a program reads them that takes them for something else; of files of data what no tensor claims, too."""
-    judged = {*judged_files(found)}
+def _scanned(
+    found: Checkpoint, paths: list[str], ran: bool, file: BinaryIO, source: SourceFile
+) -> Iterator[tuple[str, Scanned]]:
+    """Files as a program reads them that takes them for something else; of files of data what no tensor claims, too.
+
+    The file that is open was read.
+    """
+    judged, opened = {*judged_files(found)}, nullcontext((file, source, b""))
     for path in paths:
-        file, source = open_source(path)
-        with file:
-            if _is_twofold(file, source.nbytes, ran, found.format.endswith(("hdf5", "jld2"))):
+        with opened if path == source.path else _opened(path) as (held, of, _):
+            if _is_twofold(held, of.nbytes, ran, found.format.endswith(("hdf5", "jld2"))):
                 from paramtool.formats import scan
 
                 yield path, scan.scan_file(path)
@@ -360,7 +369,7 @@ def _scanned(found: Checkpoint, paths: list[str], ran: bool) -> Iterator[tuple[s
                 backings = (storage.backing for storage in found.storages.values())
                 places = [one.source if isinstance(one, Encoded) else one for one in backings]
                 ranges = [(one.start, one.stop) for one in places if isinstance(one, ByteRange) and one.file == path]
-                yield path, scan.scan_parts(file, source, scan.unclaimed(source.nbytes, ranges))
+                yield path, scan.scan_parts(held, of, scan.unclaimed(of.nbytes, ranges))
 
 
 def _foreign(path: str, head: bytes, nbytes: int) -> FormatError:

@@ -15,6 +15,7 @@ What the pickles hold is in `objects.py`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from paramtool.errors import FormatError, plural
 from paramtool.formats import object_tree, scan, sniff
@@ -22,7 +23,7 @@ from paramtool.formats.files import Contents, open_source
 from paramtool.formats.mxnet import states as mxnet
 from paramtool.formats.numpy import objects
 from paramtool.formats.policy import merged
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, Unknown
 from paramtool.model.objects import Mapping, Node
 
 PADDLE = "StructuredToParameterName@@"
@@ -41,7 +42,7 @@ def read(path: str) -> Checkpoint:
         if source.nbytes < SEARCHED_NBYTES and not NAMED.search(data[:]):
             scanned = scan.scan_file(path)
             if scanned.is_pickle and scanned.ended:  # it is not run again
-                raise _without_arrays(path)
+                raise _without_arrays(path, scanned.unknown)
         start = sniff.numpy_stop(data[:12]) if data[:6] == sniff.NUMPY_MAGIC else 0
         results = objects.run(data, start, source.nbytes, path)
         value = results[0].value if len(results) == 1 else tuple(result.value for result in results)
@@ -52,7 +53,7 @@ def read(path: str) -> Checkpoint:
         found = objects.held(path, value, results[-1].stop - sum(result.skipped for result in results))
     is_state = found.is_state or mxnet.is_state(found.tree)
     if not found.entries and not is_state:
-        raise _without_arrays(path)
+        raise _without_arrays(path, unknown)
     return Checkpoint(
         format=mxnet.NAME if is_state else "paddle pickle" if _is_paddle(found.tree) else "pickle",
         files=(source,),
@@ -70,7 +71,7 @@ def _is_paddle(tree: Node) -> bool:
     return isinstance(tree, Mapping) and any(key == PADDLE for key, _ in tree.items)
 
 
-def _without_arrays(path: str) -> FormatError:
-    names = list(dict.fromkeys(one.path.partition(".")[0] for one in scan.scan(path)))
+def _without_arrays(path: str, unknown: Iterable[Unknown]) -> FormatError:
+    names = list(dict.fromkeys(one.path.partition(".")[0] for one in unknown))
     named = f", and names {', '.join(names[:3])}" if names else ""
     return FormatError(f"{path}: is a pickle that holds no NumPy arrays{named}", hint=objects.SAVE)
