@@ -137,12 +137,6 @@ def _first(lines: Sequence[str], more: int) -> tuple[str, ...]:
     return (*lines[:MAX_LISTED], *([f"and {more} more"] if more else []))
 
 
-def _with_printable_place(message: str) -> str:
-    """A message on whose first line the whole name of a file is that is in front of it, whatever the name holds."""
-    path, colon, rest = message.partition(": ")
-    return f"{printable(path)}{colon}{rest}" if not path.isprintable() and os.path.lexists(path) else message
-
-
 class ParamtoolError(Exception):
     """The base of every error that is the input's or the user's, never a bug of ours."""
 
@@ -153,7 +147,10 @@ class ParamtoolError(Exception):
     _members = "exit_code message hint"
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(bounded(_with_printable_place(message)))
+        path, colon, rest = message.partition(": ")
+        super().__init__(
+            bounded(f"{printable(path)}{colon}{rest}" if not path.isprintable() and os.path.lexists(path) else message)
+        )
         self.hint = bounded(hint)
         self.asked: tuple[Any, ...] = ()
         """What the pickles of a file that cannot be read ask for (`model.checkpoint.Unknown`), as far as it shows."""

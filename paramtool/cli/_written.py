@@ -14,8 +14,7 @@ from paramtool.model.display import size
 
 if TYPE_CHECKING:
     from paramtool.commands.opening import Each
-    from paramtool.commands.output.report import CheckpointReport, Report
-    from paramtool.commands.output.write import R
+    from paramtool.commands.output.write import CheckpointReport, R, Report
 
 
 def head(found: CheckpointReport, command: str, *facts: str) -> Texts:

@@ -19,7 +19,7 @@ from paramtool.grouping import omit
 from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target
-from paramtool.parts.packing import packing_of
+from paramtool.parts.schemes import packing_of
 from paramtool.passes.types import dequantise, kinds
 from paramtool.passes.types.apply import Typed, apply
 

@@ -22,7 +22,7 @@ from paramtool.parts import widths
 from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.facts import KINDS, Facts, of_spec
 from paramtool.parts.layout import PartGroup, PartLayout, all_part_layouts, find_part_layout, group
-from paramtool.parts.packing import packing_of
+from paramtool.parts.schemes import packing_of
 from paramtool.parts.words import place
 from paramtool.passes.parts import consistency, find, following, fuse
 from paramtool.passes.parts.dialect_change import EXPERT, refuse_left

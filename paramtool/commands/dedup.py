@@ -26,9 +26,8 @@ from paramtool.commands.output.losses import (
     other_sections,
 )
 from paramtool.commands.output.options import ObjectOptions, keywords
-from paramtool.commands.output.report import WholeReport
 from paramtool.commands.output.sidecar_checks import unseen_warnings
-from paramtool.commands.output.write import Work, done, laid_out
+from paramtool.commands.output.write import WholeReport, Work, done, laid_out
 from paramtool.commands.output.writer import Fitted
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
@@ -41,7 +40,7 @@ from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import NONE, given, reading
 from paramtool.model.match import Content, Equal
-from paramtool.model.plan import Plan, check
+from paramtool.model.plan import check
 from paramtool.passes import select
 from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.dedup.owners import owned
@@ -247,7 +246,9 @@ def _prepared(
     where = choose()
     warnings += copied_state.warnings(path, found, where.sidecars.files, options)
     joined = _settled(path, asked, where, options, progress=progress)
-    fitted = where.writer.fit(_planned(joined, options), joined.checkpoint, keeping(options))
+    plan = dedup_pass.plan(joined.stored, joined.joined, options.skip_unsupported)
+    check(plan, plan.order, joined.checkpoint.storages)
+    fitted = where.writer.fit(plan, joined.checkpoint, keeping(options))
     outputs = laid_out(fitted.plan, where, options.align)
     sizes = whole.files if joined.checkpoint is whole else joined.checkpoint.storages.values()
     report = Deduped(
@@ -337,13 +338,6 @@ def _settled(
         tied=tied,
         warnings=tie_warnings,
     )
-
-
-def _planned(found: _JoinedGraph, options: DedupOptions) -> Plan:
-    """The plan of a joined graph, checked."""
-    plan = dedup_pass.plan(found.stored, found.joined, options.skip_unsupported)
-    check(plan, plan.order, found.checkpoint.storages)
-    return plan
 
 
 def _unused_nbytes(found: _JoinedGraph) -> int:

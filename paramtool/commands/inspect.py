@@ -392,7 +392,7 @@ def _quantised(checkpoint: Checkpoint) -> Mapping[str, int | None]:
     path = hf_config.beside(checkpoint.path) if None in found.values() else ""
     if not path:
         return found
-    from paramtool.parts.packing import packing_of
+    from paramtool.parts.schemes import packing_of
 
     try:
         bits = packing_of(hf_config.whole(path), 0).bits

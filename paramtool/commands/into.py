@@ -34,7 +34,7 @@ from paramtool.errors import LayoutError, PlanError, UsageError, listed, plural,
 from paramtool.formats import policy
 from paramtool.formats.files import is_folder, same_ranges
 from paramtool.formats.folder.weight_names import Weights
-from paramtool.formats.hdf5 import into as hdf5_into
+from paramtool.formats.hdf5 import keras as hdf5_into
 from paramtool.formats.hdf5.keras_config import KerasConfig
 from paramtool.formats.onnx import into as onnx_into
 from paramtool.formats.output import OutputFile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from paramtool.commands._rearranged_again import as_made
+from paramtool.commands.expected import as_made
 from paramtool.commands.rearrangement import PartsSource, dialects_of, parts_source
 from paramtool.dialects import HUB, NAMES, TABLES
 from paramtool.errors import FormatError, LayoutError, PlanError

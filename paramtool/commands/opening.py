@@ -203,7 +203,10 @@ def each(
     whole = {name: file for where in wheres for name, file in where.known_inside().items()} | dict(rest.files)
     check_place(target, True, options.force, read, known=whole, weights=[where.name_inside for where in wheres])
     for (at, one), where in zip(pairs, wheres, strict=True):
-        _check_opens(at, one, where, beside[where.inside])
+        # PlanError if a run could not resume from the output, or if its library opens no shards
+        is_cut = where.max_shard_size is not None and not one.checkpoint.format.startswith("sharded")
+        check_resumes(at, [file.path for file in one.checkpoint.files], beside[where.inside], is_cut)
+        check_one_file(where.path, where.name.stem, is_cut)
     prepared = [prepare(at, one, where) for (at, one), where in zip(pairs, wheres, strict=True)]
     copied = [*rest.files, *(name for where in wheres for name in where.sidecars_inside())]
     check_names((out.name for _, work in prepared for out in work.outputs), copied, target)
@@ -217,13 +220,6 @@ def each(
         reports = [one.into(report) for one, report in zip(written, reports, strict=True)]
     warnings = (*_renamed(found), *link_warnings(rest))
     return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, not options.dry_run, warnings)
-
-
-def _check_opens(folder: str, one: Weights, where: Destination, beside: Sidecars) -> None:
-    """PlanError if a run could not resume from the output, or if its library opens no shards."""
-    is_cut = where.max_shard_size is not None and not one.checkpoint.format.startswith("sharded")
-    check_resumes(folder, [file.path for file in one.checkpoint.files], beside, is_cut)
-    check_one_file(where.path, where.name.stem, is_cut)
 
 
 def _formed(

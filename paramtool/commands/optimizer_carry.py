@@ -24,7 +24,7 @@ from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.nested import SEPARATOR, leaves, nested
 from paramtool.model.objects import Node, subtree, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
-from paramtool.model.plan import Plan, Requirement, Target
+from paramtool.model.plan import Plan, Requirement
 from paramtool.passes.objects_differ import without
 from paramtool.passes.optimizer import copies, optax, tree
 from paramtool.passes.optimizer.move import moved, refusal
@@ -234,10 +234,13 @@ def with_state(plan: Plan, carried: Carried) -> Plan:
     state = carried.state
     assert state is not None
     names = _in_tree_order({**plan.names, **state.names}, plan.objects)
+    position: dict[str, int] = {}
+    for k, one in enumerate(names.values()):
+        position.setdefault(one.owner, k)
     return replace(
         plan,
         metadata=_with_record(plan.metadata, carried),
-        targets=_in_order((*plan.targets, *state.targets), names),
+        targets=tuple(sorted((*plan.targets, *state.targets), key=lambda target: position.get(target.name, 0))),
         names=names,
         requires=(*plan.requires, *state.requires),
     )
@@ -271,13 +274,6 @@ def _in_tree_order(names: Mapping[str, Alias], objects: Node) -> dict[str, Alias
     for name in names:
         last = place[name] = rank.get(name, last)
     return {name: names[name] for name in sorted(names, key=place.__getitem__)}
-
-
-def _in_order(targets: Sequence[Target], names: Mapping[str, Alias]) -> tuple[Target, ...]:
-    position: dict[str, int] = {}
-    for k, one in enumerate(names.values()):
-        position.setdefault(one.owner, k)
-    return tuple(sorted(targets, key=lambda target: position.get(target.name, 0)))
 
 
 def changes(moves: Sequence[Move], renamed: Mapping[str, str]) -> bool:

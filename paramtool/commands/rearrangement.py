@@ -12,8 +12,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.parts import PartsRecord
 from paramtool.model.view import Shape, Shapes
-from paramtool.passes.parts.order import first_order
-from paramtool.passes.parts.rewrite import Rearranged
+from paramtool.passes.parts.rewrite import Rearranged, first_order
 
 if TYPE_CHECKING:
     from paramtool.model.parts import PartsRecord

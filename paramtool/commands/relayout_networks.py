@@ -56,7 +56,16 @@ def asked_networks(where: Destination, checkpoint: Checkpoint, options: Relayout
     except LayoutError as error:
         if options.described and options.source is None and not options.at and not checkpoint.modules:
             _refuse_apart(checkpoint)
-            _refuse_dialect(checkpoint)
+            # LayoutError if the fused tensors of a checkpoint have only the names and forms of a dialect
+            from paramtool.commands.seen_parts import dialect_of
+            from paramtool.dialects import HUB, MEMORY
+
+            if (dialect := dialect_of(checkpoint)) not in ("", HUB, MEMORY):
+                raise LayoutError(
+                    f"{checkpoint.path}: its names are those of {dialect}; no layout of single tensors is known "
+                    "under them",
+                    hint=f"paramtool convert SRC --from {dialect} --to {HUB} -o DST converts the whole model",
+                ) from error
         hints = [error.hint] if error.hint else []
         if where.writer.is_graph:
             hints.append("a new ONNX model holds recurrent networks alone, and --into MODEL.onnx fills any model")
@@ -83,36 +92,10 @@ def _refuse_apart(checkpoint: Checkpoint) -> None:
         )
 
 
-def _refuse_dialect(checkpoint: Checkpoint) -> None:
-    """LayoutError if the fused tensors of a checkpoint have only the names and forms of a dialect."""
-    from paramtool.commands.seen_parts import dialect_of
-    from paramtool.dialects import HUB, MEMORY
-
-    if (dialect := dialect_of(checkpoint)) not in ("", HUB, MEMORY):
-        raise LayoutError(
-            f"{checkpoint.path}: its names are those of {dialect}; no layout of single tensors is known under them",
-            hint=f"paramtool convert SRC --from {dialect} --to {HUB} -o DST converts the whole model",
-        )
-
-
 def source_networks(checkpoint: Checkpoint, options: RelayoutOptions, *, lenient: bool = False) -> list[Found]:
     """The networks that are asked for, with layers put together or taken apart; `lenient` as in `NetworkRequest`."""
-    return _stacked(checkpoint, _find(checkpoint, options, lenient=lenient), options)
-
-
-def _find(checkpoint: Checkpoint, options: RelayoutOptions, *, lenient: bool = False) -> list[Found]:
-    """The networks that are asked for; where a flat vector could be many, the error lists the likely ones."""
-    try:
-        return find(checkpoint, replace(_wanted(options), lenient=lenient))
-    except UnknownSizesError as error:
-        views = checkpoint.views()
-        if any(len(squeezed(views[name].shape)) != 1 for name in error.names):
-            raise
-        raise _unsure(checkpoint, error.names[0], parse(options.spec), options.source) from None
-
-
-def _stacked(checkpoint: Checkpoint, found: list[Found], options: RelayoutOptions) -> list[Found]:
-    """The networks with layers put together or taken apart."""
+    # The networks with layers put together or taken apart
+    found = _find(checkpoint, options, lenient=lenient)
     stacks = [stacking.parse(text) for text in options.stack]
     by_name = {one.network.at: one for one in found}
     where = checkpoint.path
@@ -127,6 +110,17 @@ def _stacked(checkpoint: Checkpoint, found: list[Found], options: RelayoutOption
         replace(by_name[one.stacked[0]], network=one, shapes={}, ignored=()) if one.stacked else by_name[one.at]
         for one in made
     ]
+
+
+def _find(checkpoint: Checkpoint, options: RelayoutOptions, *, lenient: bool = False) -> list[Found]:
+    """The networks that are asked for; where a flat vector could be many, the error lists the likely ones."""
+    try:
+        return find(checkpoint, replace(_wanted(options), lenient=lenient))
+    except UnknownSizesError as error:
+        views = checkpoint.views()
+        if any(len(squeezed(views[name].shape)) != 1 for name in error.names):
+            raise
+        raise _unsure(checkpoint, error.names[0], parse(options.spec), options.source) from None
 
 
 def _unsure(checkpoint: Checkpoint, name: str, facts: Facts, source: str | None) -> LayoutError:

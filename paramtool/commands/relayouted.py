@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from paramtool.commands._made_again import is_of
+from paramtool.commands.expected import is_of
 from paramtool.commands.optimizer_carry import StateReport
-from paramtool.commands.output.report import WholeReport
+from paramtool.commands.output.write import WholeReport
 from paramtool.engine.write.casting import Losses
 from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import ties as ties_record

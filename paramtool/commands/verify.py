@@ -19,7 +19,7 @@ from paramtool.commands._differences import (
     object_differences,
     some,
 )
-from paramtool.commands._made_again import is_of, made_again
+from paramtool.commands.expected import is_of, made_again
 from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
@@ -143,7 +143,10 @@ def verify(
         raise UsageError(
             "map, flatten, partial, source and spec say what went into a model; there is none", hint="--into MODEL"
         )
-    found = opened(output, _same_choice(output, weights), progress, allowed)
+    names = (weights, of_file(weights).file) if weights is not None else ()
+    found = opened(
+        output, next((name for name in names if os.path.isfile(os.path.join(output, name))), None), progress, allowed
+    )
     expected = opened(against, weights, progress, allowed)
     asked = _Compared(only, subset, tensors_only)
     result = _compared(found.checkpoint, expected.checkpoint, output, against, asked=asked, progress=progress)
@@ -205,12 +208,6 @@ def verify_each(
     return _beside(result, found, expected, asked, allowing=allowed, progress=progress)
 
 
-def _same_choice(output: Path, weights: str | None) -> str | None:
-    """The file of an output that was made of the weights that were chosen, where it holds several files."""
-    names = (weights, of_file(weights).file) if weights is not None else ()
-    return next((name for name in names if os.path.isfile(os.path.join(output, name))), None)
-
-
 def _by_name(found: Sets) -> dict[tuple[str, str], Weights]:
     """{(folder inside, what an output calls a set of weights there): the set}"""
     return {(place, one.name.file): one for place, sets in found.items() for one in with_names(sets)}
@@ -241,7 +238,7 @@ def _beside(
     if not _are_whole(result, asked):
         return result
     from paramtool.commands import _file_differences
-    from paramtool.commands._state_again import state_files_again
+    from paramtool.commands.expected import state_files_again
 
     differences, warnings, compared = [*result.differences], [*result.warnings], list[str]()
     for place, sets in found.items():

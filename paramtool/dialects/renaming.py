@@ -297,18 +297,15 @@ class Renaming:
         new = name
         if not self.back:
             new, changed = self._by_renamings(name, active)
-        for way in self._converters_of(_stem(new)):
+        stem = _stem(new)
+        if stem not in self._far:
+            self._far[stem] = tuple(way for way in self.converters if way.may_match(stem))
+        for way in self._far[stem]:
             if found := way.match(new):
                 return found
         if self.back:
             new, changed = self._by_renamings(name, active)
         return Renamed(new, None, 0, "", changed)
-
-    def _converters_of(self, stem: str) -> tuple[RuleWay, ...]:
-        """The converters that can match a name."""
-        if stem not in self._far:
-            self._far[stem] = tuple(way for way in self.converters if way.may_match(stem))
-        return self._far[stem]
 
     def _by_renamings(self, name: str, active: set[int]) -> tuple[str, bool]:
         changed = False

@@ -75,7 +75,16 @@ def squarify(values: Sequence[float], rect: Rect) -> list[Rect]:
     while k < len(values):
         side = min(width, height)
         scale = width * height / total if total > 0 else 0.0
-        stop, row = _row(values, k, side, scale)
+        # Where a row of rectangles along the shorter side ends, and the sum of its values
+        row = float(values[k])
+        worst = _worst(values[k], values[k], row, side, scale=scale)
+        stop = k + 1
+        while stop < len(values):
+            longer = row + values[stop]
+            worse = _worst(values[k], values[stop], longer, side, scale=scale)
+            if worse > worst:
+                break
+            row, worst, stop = longer, worse, stop + 1
         thick = row * scale / side if side > 0 else 0.0
         place = 0.0
         for value in values[k:stop]:
@@ -89,20 +98,6 @@ def squarify(values: Sequence[float], rect: Rect) -> list[Rect]:
         total -= row
         k = stop
     return found
-
-
-def _row(values: Sequence[float], start: int, side: float, scale: float) -> tuple[int, float]:
-    """Where a row of rectangles along the shorter side ends, and the sum of its values."""
-    row = float(values[start])
-    worst = _worst(values[start], values[start], row, side, scale=scale)
-    stop = start + 1
-    while stop < len(values):
-        longer = row + values[stop]
-        worse = _worst(values[start], values[stop], longer, side, scale=scale)
-        if worse > worst:
-            break
-        row, worst, stop = longer, worse, stop + 1
-    return stop, row
 
 
 def _worst(most: float, least: float, row: float, side: float, *, scale: float) -> float:

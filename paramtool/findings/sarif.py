@@ -92,12 +92,16 @@ class _SarifMaker:
         if finding.place is not None and finding.path:
             message = f"{finding.path}: {message}"
         place = finding.place or FileLine(finding.path or next(iter(self.report.paths), "."), 1)
+        # What stays the same from run to run: rule, checkpoint and tensors, without lines and numbers
+        about = [finding.id, finding.rule, finding.path, *(finding.names or ("", finding.message))]
+        digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
+        self.seen[digest] += 1
         made: dict[str, Any] = {
             "ruleId": one_line(finding.id or finding.rule, MAX_NAME),
             "level": finding.severity,
             "message": {"text": _LINK.sub(r"\\[", one_line(message, MAX_MESSAGE)) or "-"},
             "locations": [self.location(place)],
-            "partialFingerprints": dict.fromkeys(FINGERPRINTS, self.fingerprint(finding)),
+            "partialFingerprints": dict.fromkeys(FINGERPRINTS, f"{digest}:{self.seen[digest]}"),
             "properties": self.properties(finding),
         }
         if finding.id in self.ids:
@@ -118,16 +122,6 @@ class _SarifMaker:
         """A line of a file."""
         region = {"startLine": max(1, place.line), "startColumn": max(1, place.column)}
         return {"physicalLocation": {"artifactLocation": {"uri": _uri(place.path)}, "region": region}}
-
-    def fingerprint(self, finding: Finding) -> str:
-        """What stays the same from run to run: rule, checkpoint and tensors, without lines and numbers.
-
-        The message counts only where there are no tensors.  Equal ones are numbered.
-        """
-        about = [finding.id, finding.rule, finding.path, *(finding.names or ("", finding.message))]
-        digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
-        self.seen[digest] += 1
-        return f"{digest}:{self.seen[digest]}"
 
 
 def _uri(path: str) -> str:

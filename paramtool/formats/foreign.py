@@ -18,8 +18,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from paramtool.errors import plural
-from paramtool.formats import _protobuf_head as protobuf
 from paramtool.formats import sniff
+from paramtool.formats.protobuf import MAX_VARINT_NBYTES, varint
 
 
 class Foreign(NamedTuple):
@@ -245,10 +245,10 @@ def _paddle(path: str, head: bytes, nbytes: int) -> Foreign | None:
     """A LoDTensor: two versions, levels, and a TensorDesc (paddle/phi/core/framework/lod_tensor_serialize.cc)."""
     if len(head) >= 24 and head[:16] == bytes(16):
         length = I32.unpack(head[16:20])[0]
-        desc = protobuf.fields(head[20 : 20 + length])
+        desc = fields(head[20 : 20 + length])
         if 2 <= length <= 1024 and desc and desc[0].number == 1 and all(f.number == 2 for f in desc[1:]):
             return PADDLE_PARAMETERS
-    blocks = protobuf.fields(head)
+    blocks = fields(head)
     if (
         blocks
         and blocks[0].number == 1
@@ -260,13 +260,13 @@ def _paddle(path: str, head: bytes, nbytes: int) -> Foreign | None:
 
 def _protobuf(path: str, head: bytes, nbytes: int) -> Foreign | None:
     """Messages of known first fields: ONNX, SavedModel, Core ML, GraphDef, Caffe."""
-    found = protobuf.fields(head)
+    found = fields(head)
     if not found:
         return None
     first, second = found[0], found[1] if len(found) > 1 else None
     if first.number == 1 and first.data == b"" and second is not None and second.number == 2:
-        inner = protobuf.fields(second.data)
-        deeper = protobuf.fields(inner[0].data) if inner and inner[0].number == 1 else []
+        inner = fields(second.data)
+        deeper = fields(inner[0].data) if inner and inner[0].number == 1 else []
         if first.value == 1 and deeper and deeper[0].number == 2:
             return SAVED_MODEL  # MetaGraphDef.meta_info_def.stripped_op_list (tensorflow/core/protobuf)
         if first.value < 20 and deeper and deeper[0].number == 1 and deeper[0].is_text:
@@ -276,7 +276,7 @@ def _protobuf(path: str, head: bytes, nbytes: int) -> Foreign | None:
         if 1 <= first.value <= 20 and second.is_text and is_cut and (has_graph or path.lower().endswith(".onnx")):
             return ONNX_CUT  # ModelProto.ir_version, .producer_name and .graph (onnx.proto)
     if first.number == 1 and first.is_message and {one.number for one in found} <= {1, 2, 3, 4}:
-        node = protobuf.fields(first.data)
+        node = fields(first.data)
         numbers = [one.number for one in node[:2]]
         if numbers == [1, 2] and node[0].is_text and re.fullmatch(rb"_?[A-Z][A-Za-z0-9_>]*", node[1].data):
             return GRAPH  # NodeDef.name, .op (tensorflow/core/framework/node_def.proto)
@@ -286,9 +286,9 @@ def _protobuf(path: str, head: bytes, nbytes: int) -> Foreign | None:
     return None
 
 
-def _is_layer(field: protobuf.HeadField) -> bool:
+def _is_layer(field: HeadField) -> bool:
     """Whether it is LayerParameter (name 1, type 2) or V1LayerParameter (name 4, type 5): caffe.proto."""
-    inner = protobuf.fields(field.data)
+    inner = fields(field.data)
     numbers = [one.number for one in inner]
     if field.number == 100:
         return numbers[:2] == [1, 2] and inner[0].is_text and inner[1].is_text
@@ -452,3 +452,60 @@ def folder(names: Collection[str]) -> Foreign | None:
     if any(name.endswith(".gguf") for name in held):
         return GGUF
     return None
+
+
+# --- The fields of a protobuf message of which only the first bytes are known ----------------------------------------
+
+
+MAX_FIELDS = 1000
+MAX_NUMBER = 10_000
+"""The largest number of a field that is taken for one: those of the formats that are recognised go to 600."""
+
+
+class HeadField(NamedTuple):
+    """A field; `data` is what the first bytes have of its content."""
+
+    number: int
+    wire: int
+    value: int
+    """Of a number; of anything else its length."""
+    data: bytes
+    stop: int
+    """Where it ends, by its own word."""
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it has a length and content."""
+        return self.wire == 2 and len(self.data) > 0
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is printable ASCII, all of which is known."""
+        is_whole = self.wire == 2 and len(self.data) == self.value > 0
+        return is_whole and self.data.isascii() and self.data.decode().isprintable()
+
+
+def fields(data: bytes) -> list[HeadField]:
+    """The fields of a message up to where `data` ends; none if it does not begin like a message."""
+    found: list[HeadField] = []
+    at = 0
+    while at < len(data) and len(found) < MAX_FIELDS:
+        key, taken = varint(data[at : at + MAX_VARINT_NBYTES])
+        if not taken:
+            return found
+        number, wire, at = key >> 3, key & 7, at + taken
+        if not 0 < number <= MAX_NUMBER or wire not in (0, 1, 2, 5):
+            return []
+        if wire in (1, 5):
+            size = 8 if wire == 1 else 4
+            found.append(HeadField(number, wire, size, data[at : at + size], at + size))
+            at += size
+            continue
+        value, taken = varint(data[at : at + MAX_VARINT_NBYTES])
+        if not taken:
+            return found
+        at += taken
+        stop = at + value if wire == 2 else at
+        found.append(HeadField(number, wire, value, data[at:stop], stop))
+        at = stop
+    return found

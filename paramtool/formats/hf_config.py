@@ -74,7 +74,10 @@ def read(path: str) -> Config:
     for prefix, one in _configs(path, config, "", 0):
         for key in (WORDS, SIDES, SHARE):
             if key in one:
-                said[_joined(prefix, key)] = _truth(path, _joined(prefix, key), one[key])
+                value = one[key]
+                if not isinstance(value, bool):
+                    raise FormatError(f"{path}: {_joined(prefix, key)!r} is {_kind(value)}; expected true or false")
+                said[_joined(prefix, key)] = value
         if isinstance(model_type := one.get("model_type"), str):
             types[prefix] = model_type
         elif model_type is not None:
@@ -115,12 +118,6 @@ def _configs(path: str, config: Mapping[str, Any], prefix: str, depth: int) -> I
 
 def _joined(prefix: str, key: str) -> str:
     return f"{prefix}.{key}" if prefix else key
-
-
-def _truth(path: str, key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise FormatError(f"{path}: {key!r} is {_kind(value)}; expected true or false")
-    return value
 
 
 def _kind(value: object) -> str:

@@ -291,7 +291,11 @@ def _work(works: Any, number: int, answer: int) -> NoReturn:
     """In a worker: do the work, and exit."""
     code = 1
     try:
-        _end_with_the_keeper()
+        # Kill this worker when the keeper is killed (Linux only; elsewhere its time runs out)
+        if sys.platform == "linux":
+            import ctypes
+
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
         channel = socket.socket(fileno=answer)
         (nbytes,) = LENGTH.unpack(_exactly(channel, LENGTH.size))
         function, arguments, cpu_seconds, memory = json.loads(_exactly(channel, nbytes))
@@ -309,14 +313,6 @@ def _work(works: Any, number: int, answer: int) -> NoReturn:
         code = 0
     finally:
         os._exit(code)
-
-
-def _end_with_the_keeper() -> None:
-    """Kill this worker when the keeper is killed (Linux only; elsewhere its time runs out)."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def _limit(cpu_seconds: int, memory: int) -> None:

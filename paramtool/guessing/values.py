@@ -162,7 +162,16 @@ def _marks(sketch: Sketch, surveys: Mapping[str, Survey]) -> Iterator[Mark]:
     if 1 - below <= ratio <= 1 + max(one.rounding for one in used):
         yield BOUND, f"its largest value is 1/sqrt({sketch.hidden}), as PyTorch initialises"
     yield from _zeros(sketch, surveys)
-    yield from _forget(sketch, surveys)
+    # Compare the gates of a bias by their means: summed over both biases, averaged over cells
+    gated = [region for region in sketch.regions if region.kind == "bias" and region.gate]
+    forget = [region for region in gated if region.gate == "f"]
+    if not forget:
+        return
+    cells = len({region.cell for region in forget}) * sketch.hidden
+    mean = _sum(forget, surveys).total / cells
+    others = _sum([region for region in gated if region.gate != "f"], surveys).total / (3 * cells)
+    if 0.7 <= mean <= 1.6 and abs(others) < 0.35:
+        yield FORGET, f"the forget gate's biases are {mean:.2f} on average, the others {others:.2f}"
 
 
 def _zeros(sketch: Sketch, surveys: Mapping[str, Survey]) -> Iterator[Mark]:
@@ -177,19 +186,6 @@ def _zeros(sketch: Sketch, surveys: Mapping[str, Survey]) -> Iterator[Mark]:
             yield ZERO, "all its biases are zero, and nothing else is"
         elif rest.zeros < rest.count / 2:
             yield ZERO / 3, "all its biases are zero"
-
-
-def _forget(sketch: Sketch, surveys: Mapping[str, Survey]) -> Iterator[Mark]:
-    """Compare the gates of a bias by their means: summed over both biases, averaged over cells."""
-    gated = [region for region in sketch.regions if region.kind == "bias" and region.gate]
-    forget = [region for region in gated if region.gate == "f"]
-    if not forget:
-        return
-    cells = len({region.cell for region in forget}) * sketch.hidden
-    mean = _sum(forget, surveys).total / cells
-    others = _sum([region for region in gated if region.gate != "f"], surveys).total / (3 * cells)
-    if 0.7 <= mean <= 1.6 and abs(others) < 0.35:
-        yield FORGET, f"the forget gate's biases are {mean:.2f} on average, the others {others:.2f}"
 
 
 def _gain(sketch: Sketch, surveys: Mapping[str, Survey]) -> float:

@@ -455,78 +455,49 @@ def squeezed(shape: Shape) -> tuple[int, ...]:
 
 
 def _sizes(form: Form, rows: Rows, directions: int, shapes: Shapes, *, facts: Facts) -> dict[str, int]:
-    """hidden, input and projection from the shapes: each axis of each tensor is an equation."""
+    """hidden, input and projection from the shapes: each axis of each tensor is an equation, linear in one size."""
     said = {name: int(str(facts[name])) for name in ("hidden", "input", "projection") if name in facts}
-    projected = bool(said.get("projection")) or any(
-        "P" in form.tensors[k].kinds() and not _is_flat(form.tensors[k]) for k, *_ in rows
-    )
-    known = {"hidden": said["hidden"]} if "hidden" in said else {}
-    if projected and "projection" in said:
-        known["proj"] = said["projection"]
-    elif "projection" in said and said["projection"] == 0:
-        projected = False
-    if "input" in said:
-        known["in"] = said["input"]
-    rows = dict(sorted(rows.items(), key=lambda item: item[0][1]))
-    for _ in range(4):
-        for (k, layer, _, gate), name in rows.items():
-            if layer == 0 and not _is_flat(form.tensors[k]):
-                _solve_row(
-                    form, form.tensors[k], gate, shapes[name], known=known, directions=directions, projected=projected
-                )
-    first = {kind for k, layer, *_ in rows if layer == 0 for kind in form.tensors[k].kinds()}
+    whole = [(form.tensors[k], layer, gate, name) for (k, layer, _, gate), name in rows.items()]
+    solvable = [one for one in sorted(whole, key=lambda one: one[1]) if one[1] == 0 and not _is_flat(one[0])]
+    projected = bool(said.get("projection")) or any("P" in row.kinds() and not _is_flat(row) for row, *_ in whole)
+    known = {"dir": directions, "layer": 1}
+    for word, name in {"hidden": "hidden", "in": "input", **({"proj": "projection"} if projected else {})}.items():
+        known |= {word: said[name]} if name in said else {}
+    for row, _, gate, name in solvable * 4:
+        found = [block for block in row.blocks() if not gate or not block.gates or gate in block.gates]
+        axes, shape = found[0].axes, shapes[name]
+        if len(shape) != len(axes):
+            # A shape with axes of length 1 inserted or removed, so that it has one axis for each axis of the pattern.
+            rest = [size for size in shape if size != 1]
+            fitted = [1 if group == ("1",) else rest.pop(0) if rest else 1 for group in axes]
+            if rest:
+                continue
+            shape = tuple(fitted)
+        for axis, total in enumerate(shape):
+            open_words: dict[str, int] = {}
+            for block in found if axis == row.along else found[:1]:
+                numbers = {"gate": len(block.gates or form.gates), **known}
+                words = [(("proj" if projected else "hidden") if word == "rec" else word) for word in block.axes[axis]]
+                unknown = " ".join(word for word in words if not word.isdigit() and word not in numbers)
+                factor = prod(numbers.get(word, 1) if not word.isdigit() else int(word) for word in words)
+                if unknown:
+                    open_words[unknown] = open_words.get(unknown, 0) + factor
+                else:
+                    total -= factor
+            if len(open_words) == 1:
+                ((word, factor),) = open_words.items()
+                if " " not in word and total > 0 and total % factor == 0:
+                    known[word] = total // factor
+    first = {kind for row, layer, *_ in whole if layer == 0 for kind in row.kinds()}
     if "in" not in known and "W" not in first:
         raise LayoutError("the input weights of the first layer are missing")
     if lacking := [name for name in ("hidden", "in") if name not in known]:
-        words = " and ".join({"in": "input"}.get(name, name) for name in lacking)
+        words = ["input" if name == "in" else name for name in lacking]
         raise UnknownSizesError(
-            f'the shapes do not show its {words}: give it, --spec "{form.kind} hidden=... input=..."',
-            tuple(rows.values()),
+            f'the shapes do not show its {" and ".join(words)}: give it, --spec "{form.kind} hidden=... input=..."',
+            tuple(name for *_, name in sorted(whole, key=lambda one: one[1])),
         )
     return {"hidden": known["hidden"], "input": known["in"], "projection": known.get("proj", 0) if projected else 0}
-
-
-def _solve_row(
-    form: Form,
-    row: TensorRule,
-    gate: str,
-    shape: Shape,
-    *,
-    known: dict[str, int],
-    directions: int,
-    projected: bool,
-) -> None:
-    """Solve each axis of one tensor that has exactly one unknown size, which is linear in it."""
-    found = [block for block in row.blocks() if not gate or not block.gates or gate in block.gates]
-    rank = len(found[0].axes)
-    if len(shape) != rank:
-        # A shape with axes of length 1 inserted or removed, so that it has one axis for each axis of the pattern.
-        axes = found[0].axes
-        rest = [size for size in shape if size != 1]
-        fitted = [1 if group == ("1",) else rest.pop(0) if rest else 1 for group in axes]
-        shape = tuple(fitted) if not rest else shape
-    if len(shape) != rank:
-        return
-    for axis in range(rank):
-        total = shape[axis]
-        unknown: dict[str, int] = {}
-        for block in found if axis == row.along else found[:1]:
-            count = len(block.gates or form.gates)
-            numbers = {"dir": directions, "gate": count, "layer": 1} | known
-            words = [(("proj" if projected else "hidden") if word == "rec" else word) for word in block.axes[axis]]
-            open_words = [word for word in words if not word.isdigit() and word not in numbers]
-            factor = prod(int(word) if word.isdigit() else numbers[word] for word in words if word not in open_words)
-            if len(open_words) > 1:
-                unknown = {"": 0}
-                break
-            if open_words:
-                unknown[open_words[0]] = unknown.get(open_words[0], 0) + factor
-            else:
-                total -= factor
-        if len(unknown) == 1 and "" not in unknown:
-            ((name, factor),) = unknown.items()
-            if total > 0 and total % factor == 0:
-                known[name] = total // factor
 
 
 def as_stored(view: View, shape: Shape) -> View:

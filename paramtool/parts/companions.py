@@ -25,9 +25,19 @@ from paramtool.errors import LayoutError
 from paramtool.model.view import Shapes
 from paramtool.parts.blocks import IN, OUT, WHOLE, Axis, Image, image, roles
 from paramtool.parts.operations import swapped, with_one_axis
-from paramtool.parts.packing import MXFP4, WRITERS, Packing
 from paramtool.parts.pieces import Digit, Piece, Stored, part_shapes
-from paramtool.parts.schemes import BASE, INPUTS, REFUSED, SCALES, WHOLE_TENSOR, axes_of, factor_of
+from paramtool.parts.schemes import (
+    BASE,
+    INPUTS,
+    MXFP4,
+    REFUSED,
+    SCALES,
+    WHOLE_TENSOR,
+    WRITERS,
+    Packing,
+    axes_of,
+    factor_of,
+)
 
 # --- Followers: the companions of one name, such as `weight_scale`, of a fused weight and of its parts ---------------
 

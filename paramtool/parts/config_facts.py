@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 from paramtool.errors import LayoutError
 from paramtool.package_data import package_data
-from paramtool.parts import layer_kinds
+from paramtool.parts import families
 from paramtool.parts.facts import KEYS, MAX_SIZE, NONE, Facts, derived, merged
-from paramtool.parts.packing import packing_of
+from paramtool.parts.schemes import packing_of
 
 _KEYS = json.loads(package_data("parts", "config_keys.json"))
 VERSION: str = _KEYS["version"]
@@ -74,9 +74,9 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     if found is None:
         return NONE
     model_type, own, path, _, _ = found
-    inner = layer_kinds.of_kind(own, layers, model_type) if layers else own
+    inner = families.of_kind(own, layers, model_type) if layers else own
     reader = ConfigReader(inner, f"{where}: {path}." if path else f"{where}: ")
-    if chunks := layer_kinds.chunks(own):
+    if chunks := families.chunks(own):
         reader.add("chunks", chunks, "num_key_value_heads of the model, with fused_qkv")
     if model_type in MODEL_TYPES:
         reader.take_all(MODEL_TYPES[model_type](reader))
@@ -85,18 +85,18 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     if not key:
         is_plain = (model_type or not path) and model_type not in TOWERS and not _known(model_type)
         return derived(_plain(reader)) if is_plain else NONE
-    reader.take_all(f"{ROWS[key]} {layer_kinds.rules(model_type, layers)}")
+    reader.take_all(f"{ROWS[key]} {families.rules(model_type, layers)}")
     for word in WRITTEN:
         if word not in reader.sizes and any(inner.get(one) not in (None, 0, "auto") for one in KEYS[word]):
             reader.take(word, "|".join(KEYS[word]) + ":")
     reader.drop_unequal()
-    said = {word: layer_kinds.source(one, own, layers, model_type) for word, one in reader.said.items()}
+    said = {word: families.source(one, own, layers, model_type) for word, one in reader.said.items()}
     return derived(Facts(reader.sizes, said))
 
 
 def kind_of_layer(name: str, config: Mapping[str, Any], tower: str = "") -> str:
-    """The kind of the layer of a tensor of a tower, as `from_config` takes it; errors as of `layer_kinds.kind`."""
-    return layer_kinds.kind(name, *config_of(config, tower))
+    """The kind of the layer of a tensor of a tower, as `from_config` takes it; errors as of `families.kind`."""
+    return families.kind(name, *config_of(config, tower))
 
 
 def config_of(config: Mapping[str, Any], tower: str = "") -> tuple[str, Mapping[str, Any]]:

@@ -104,7 +104,14 @@ def renamed(names: Iterable[str], prefix: str = "", rules: Sequence[RenamingRule
     """
     old = list(names)
     kept = [name for name in old if name.startswith(prefix)]
-    _check_prefix(prefix, kept, old)
+    if prefix and not kept:
+        heads = dict.fromkeys(name[: name.find(".") + 1] for name in old if "." in name)
+        raise UsageError(
+            f"prefix {prefix!r}: matches none of {plural(len(old), 'name')}",
+            hint=f"the names begin with {', '.join(map(repr, list(heads)[:8]))}" if heads else "",
+        )
+    if prefix and not prefix.endswith(".") and all(name.startswith(f"{prefix}.") for name in kept):
+        raise UsageError(f"prefix {prefix!r}: leaves names that begin with a dot", hint=f"use --prefix {prefix}.")
     new = [name[len(prefix) :] for name in kept]
     for rule in rules:
         made = [rule.apply(name) for name in new]
@@ -125,14 +132,3 @@ def renamed(names: Iterable[str], prefix: str = "", rules: Sequence[RenamingRule
     if clashes:
         raise UsageError(listed(f"{plural(len(clashes), 'name')} would clash with another:", clashes))
     return dict(zip(new, kept, strict=True))
-
-
-def _check_prefix(prefix: str, kept: list[str], names: list[str]) -> None:
-    if prefix and not kept:
-        heads = dict.fromkeys(name[: name.find(".") + 1] for name in names if "." in name)
-        raise UsageError(
-            f"prefix {prefix!r}: matches none of {plural(len(names), 'name')}",
-            hint=f"the names begin with {', '.join(map(repr, list(heads)[:8]))}" if heads else "",
-        )
-    if prefix and not prefix.endswith(".") and all(name.startswith(f"{prefix}.") for name in kept):
-        raise UsageError(f"prefix {prefix!r}: leaves names that begin with a dot", hint=f"use --prefix {prefix}.")

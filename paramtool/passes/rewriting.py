@@ -59,7 +59,12 @@ def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
     made = list(made)
     several = _several(made, whole)
     for one in made:
-        sources = _sources(one, whole)
+        # {new tensor: the names that it is made of}; for a tensor of one constant, all names
+        read = {target.name: {name for copy in target.copies for name in copy.names} for target in one.targets}
+        more = set().union(*read.values()).difference(one.names)
+        names = [*one.names, *(name for name in whole.names if name in more)] if more else one.names
+        rank = {name: k for k, name in enumerate(names)}
+        sources = {target: tuple(sorted(found, key=rank.__getitem__)) or tuple(names) for target, found in read.items()}
         for k, target in enumerate(one.targets):
             made_of = sources[target.name]
             theirs = tuple(whole.names[name].alias_set for name in made_of)
@@ -151,15 +156,6 @@ def _parted(went: Mapping[tuple[str, str], set[str]], whole: AliasGraph) -> Iter
             others = (other for other in parts if went[other] != went[part])
             if any(_meet(whole.names[part[1]].source, whole.names[other[1]].source) for other in others):
                 yield part[1]
-
-
-def _sources(one: NewTensors, whole: AliasGraph) -> dict[str, tuple[str, ...]]:
-    """{new tensor: the names that it is made of}; for a tensor of one constant, all names."""
-    read = {target.name: {name for copy in target.copies for name in copy.names} for target in one.targets}
-    more = set().union(*read.values()).difference(one.names)
-    names = [*one.names, *(name for name in whole.names if name in more)] if more else one.names
-    rank = {name: k for k, name in enumerate(names)}
-    return {target: tuple(sorted(found, key=rank.__getitem__)) or tuple(names) for target, found in read.items()}
 
 
 def _meet(a: View, b: View) -> bool:

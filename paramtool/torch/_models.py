@@ -10,11 +10,11 @@ from shlex import quote
 import torch
 from torch import nn
 
-from paramtool.commands.asked import clashes as clashing_rows
 from paramtool.commands.load import read_locked
 from paramtool.commands.pinned import pin
 from paramtool.commands.progress import Path
 from paramtool.commands.variants import answered
+from paramtool.commands.variants import clashes as clashing_rows
 from paramtool.engine.compare.difference import format_difference
 from paramtool.engine.read.source import Source
 from paramtool.errors import ModelError, TieError, UsageError, listed, plural, some

@@ -8,9 +8,8 @@ from dataclasses import replace
 from torch import nn
 
 from paramtool.commands import variants as variants_command
-from paramtool.commands.asked import Asked
 from paramtool.commands.progress import Path
-from paramtool.commands.variants import Variant
+from paramtool.commands.variants import Asked, Variant
 from paramtool.engine.read.source import Source
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading

@@ -168,7 +168,7 @@ NO_COUNTS = {
     "commands/check/check.py: {where} names",
     "commands/check/check.py: {self.lock.path} names",
     "commands/refuse_unlocked.py: {next(iter(known.models))} names",
-    "commands/check/settings.py: {shown(one)} names",
+    "commands/check/config.py: {shown(one)} names",
     "commands/dedup.py: {writer.name} files",
     "commands/output/write.py: {where.writer.name} files",
     "commands/output/writer.py: {self.name} files",

@@ -298,7 +298,7 @@ def test_a_wrong_link_is_noticed(two: list[Path], tmp_path: Path, monkeypatch: p
     def wrong(windows: list[Any], advance: object) -> list[list[int]]:
         return [list(range(len(windows)))]
 
-    monkeypatch.setattr("paramtool.commands._dedup_many_work.partition", wrong)
+    monkeypatch.setattr("paramtool.commands.dedup_many.partition", wrong)
     refused(two, tmp_path / "out", OutputError, "tuned: 'head': its bytes differ from the source")
 
 

@@ -19,9 +19,9 @@ from paramtool.commands import dedup_many
 from paramtool.commands import export as export_command
 from paramtool.commands import relayout as relayout_command
 from paramtool.commands import verify as verify_command
-from paramtool.commands.asked import ask
 from paramtool.commands.output.sidecar_checks import check_names
 from paramtool.commands.output.sidecars import NOT_CHOSEN, Sidecars, sidecars_of
+from paramtool.commands.variants import ask
 from paramtool.errors import FormatError, OutputError, PlanError, UsageError
 from paramtool.formats.folder.copies import MAIN
 from paramtool.formats.folder.weight_names import of_file
@@ -593,7 +593,7 @@ def test_a_written_name_is_refused_before_anything_is_written(
     shutil.copytree(folder, tmp_path / "other")
     before = contents(tmp_path)
     found = {"modeling_x.py": str(folder / "modeling_x.py"), **{name: str(folder / "README.md") for name in WRITTEN}}
-    for module in ("output.destination", "_dedup_many_work"):
+    for module in ("output.destination", "dedup_many"):
         monkeypatch.setattr(f"paramtool.commands.{module}.sidecars_of", lambda *_, **__: Sidecars(found))
     for dry_run in (False, True):
         with pytest.raises(PlanError, match="would be copied over"):

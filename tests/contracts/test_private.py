@@ -31,9 +31,9 @@ def private(folder: str, module: str, name: str) -> Iterator[str]:
 
 def test_the_rule() -> None:
     assert [*private("paramtool.cli", "paramtool.cli", "_render")] == []
-    assert [*private("paramtool.commands.output", "paramtool.commands", "_rule_numbers")] == []
-    assert [*private("paramtool.commands", "paramtool.formats._protobuf_head", "f")] == [
-        "paramtool.formats._protobuf_head"
+    assert [*private("paramtool.commands.output", "paramtool.commands", "_differences")] == []
+    assert [*private("paramtool.commands", "paramtool.formats._installed_reader", "f")] == [
+        "paramtool.formats._installed_reader"
     ]
     assert [*private("paramtool.engine.write", "paramtool.engine.write.sink", "_f")] == [
         "paramtool.engine.write.sink._f"

@@ -24,8 +24,8 @@ import paramtool
 import paramtool.torch
 from paramtool import formats
 from paramtool.errors import Defects, FormatError, ParamtoolError
+from paramtool.formats.dcp.flatten import with_numbers
 from paramtool.formats.dcp.read import read
-from paramtool.formats.dcp.tree import with_numbers
 from paramtool.formats.folder import roots
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Mapping, Node, Sequence, TensorRef

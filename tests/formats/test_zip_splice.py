@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from paramtool.errors import FormatError
 from paramtool.formats.files import open_source
-from paramtool.formats.hdf5.into import replaced
+from paramtool.formats.hdf5.keras import replaced
 from paramtool.formats.output import Late
 from paramtool.formats.zip.directory import read_directory
 from paramtool.model.storage import ByteRange

@@ -14,7 +14,7 @@ import paramtool
 from paramtool.errors import FormatError, UnsafeError
 from paramtool.formats import scan
 from paramtool.formats.pickle.values import PickleLimits
-from paramtool.formats.torch import _storages
+from paramtool.formats.torch import storages
 from tests.contracts import makers as honest
 from tests.examples import IS_HARD
 from tests.hostile import makers_pickle, makers_torch, makers_zip
@@ -36,7 +36,7 @@ def test_a_hostile_file_is_refused(key: str, tmp_path: Path, monkeypatch: pytest
     """Exit code of its class, where and what, nothing on stdout, nothing left in the folder."""
     if key in SLOW and not IS_HARD:
         limits = PickleLimits(max_memo=200_000, max_objects=200_000, max_stack=100_000)
-        for module in (_storages, scan):
+        for module in (storages, scan):
             monkeypatch.setattr(module, "DEFAULT_LIMITS", limits)
     if key in SLOWEST:  # millions of opcodes: once
         refused(quick, "inspect", ALL[key].make(tmp_path).name, cwd=tmp_path, code=4, says=("model.pt", "data.pkl"))

@@ -16,8 +16,8 @@ from paramtool.formats.pickle import opcodes
 from paramtool.formats.pickle import read as pickle_read
 from paramtool.formats.pickle.machine import Machine
 from paramtool.formats.pickle.values import Global, Instance, PickleLimits
-from paramtool.formats.torch._storages import Storages
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, PickledTensor
+from paramtool.formats.torch.storages import Storages
 from paramtool.model.storage import SourceFile
 from tests.examples import examples
 

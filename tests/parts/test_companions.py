@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from paramtool.errors import LayoutError
 from paramtool.parts.blocks import Image, roles
 from paramtool.parts.companions import Followers, follow
-from paramtool.parts.packing import Packing
 from paramtool.parts.patterns import PARTS
 from paramtool.parts.pieces import Stored, joined, part_shapes
 from paramtool.parts.rows import stored
-from paramtool.parts.schemes import axes_of, is_companion, logical
+from paramtool.parts.schemes import Packing, axes_of, is_companion, logical
 from paramtool.parts.sizes import Sizes
 from paramtool.parts.solving import PartTensor
 

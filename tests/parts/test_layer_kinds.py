@@ -12,8 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from paramtool.errors import LayoutError
 from paramtool.parts.config_facts import KnownModel
-from paramtool.parts.families import of_family
-from paramtool.parts.layer_kinds import kind
+from paramtool.parts.families import kind, of_family
 from tests.hostile.command import command
 
 HUB = {

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
 from paramtool.parts.layout import find_part_layout, group
-from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored, joined, whole
+from paramtool.parts.schemes import Packing
 from paramtool.passes.parts import find, following, fuse
 
 Shapes = dict[str, tuple[int, ...]]

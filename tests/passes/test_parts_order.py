@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.parts.pieces import Stored, whole
-from paramtool.passes.parts.order import first_order, in_first_order, of_made, of_parts
+from paramtool.passes.parts.rewrite import first_order, in_first_order, of_made, of_parts
 
 
 class File:

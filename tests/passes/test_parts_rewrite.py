@@ -11,8 +11,7 @@ from paramtool.model import plan as plans
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.parts.pieces import Stored, whole
-from paramtool.passes.parts.order import first_order
-from paramtool.passes.parts.rewrite import Rearranged, new_targets, renames, rewritten
+from paramtool.passes.parts.rewrite import Rearranged, first_order, new_targets, renames, rewritten
 from tests.passes.made import checkpoint, view
 
 Q, K, OTHER = whole("q", (4, 3)), whole("k", (2, 3)), whole("other", (2, 2))

@@ -12,7 +12,7 @@ from paramtool.errors import PlanError
 from paramtool.model.checkpoint import Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View, contiguous
-from paramtool.parts.packing import Packing
+from paramtool.parts.schemes import Packing
 from paramtool.passes.types.dequantise import scaled
 
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from paramtool.commands._differences import RECORDS
-from paramtool.commands._made_again import MadeAgain, made_again
 from paramtool.commands.diff.settled import Settled, made_of
 from paramtool.commands.diff.tables import REFUSED
+from paramtool.commands.expected import MadeAgain, made_again
 from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.compare.sides import is_number
 from paramtool.engine.write.verify import same_targets

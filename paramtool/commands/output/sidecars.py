@@ -283,19 +283,11 @@ def _refusal(item: os.DirEntry[str], real: str, reach: tuple[str, ...], beside: 
         return f"a link to a folder, {NOT_FOLLOWED}"
     if not stat.S_ISREG(status.st_mode):
         return "no regular file"
-    is_near = _is_blob(real) or os.path.dirname(real) in beside
+    *_, repository, blobs, _ = ["", "", *real.split(os.sep)]
+    is_near = (blobs == "blobs" and repository.startswith("models--")) or os.path.dirname(real) in beside
     if item.is_symlink() and not (is_near or any(real.startswith(os.path.join(root, "")) for root in reach)):
         return f"a link that leads out of the folder, {NOT_FOLLOWED}"
     return ""
-
-
-def _is_blob(path: str) -> bool:
-    """Whether a file is in a hub's cache: `models--x--y/blobs/HASH`.
-
-    huggingface_hub before 0.23 made folders of links there (`local_dir_use_symlinks` of `snapshot_download`).
-    """
-    *_, repository, blobs, _ = ["", "", *path.split(os.sep)]
-    return blobs == "blobs" and repository.startswith("models--")
 
 
 def bring(staged: Staged, files: Mapping[str, str], progress: Progress) -> None:

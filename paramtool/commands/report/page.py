@@ -23,7 +23,6 @@ from paramtool.commands.report.modules import (
     tree,
 )
 from paramtool.commands.report.sharing import (
-    SharedGroup,
     caption,
     equal_groups,
     last_words,
@@ -87,12 +86,40 @@ def sections(found: Inspection) -> Iterator[PageSection]:
     yield PageSection("bytes", "Where the bytes are", _bytes(found, tensors))
     groups, equal = shared_groups(found), equal_groups(found)
     if groups or equal or found.content is not None:
-        yield PageSection("sharing", "Which names share memory", _sharing(found, groups, equal))
+        if found.content is None:
+            equal_words = "Equal bytes in separate storages were not compared; --equal does that."
+        elif not equal:
+            equal_words = "No tensors hold equal bytes in separate storages."
+        else:
+            equal_words = "Names on dotted lines have equal bytes and memory of their own: equal is not tied."
+        lines = (
+            "A whole line is one storage in the file, a dashed line is declared by the file, a dotted line is equal "
+            "bytes."
+        )
+        drawn = [*groups[:MAX_GROUPS], *equal[:MAX_GROUPS]]
+        columns = {"Name": NAME, "Stored tensor": NAME, "Is": WORDS, "Evidence": WORDS}
+        yield PageSection(
+            "sharing",
+            "Which names share memory",
+            figures(
+                f"{lines if drawn else 'No names share memory.'}  {equal_words}",
+                (figure(wired(one.owner, one.words, one.wires), caption(one)) for one in drawn),
+                len(groups) + len(equal) - len(drawn),
+                "group",
+                as_table(columns, rows(found), "Names that are views of other tensors", ENOUGH) if groups else EMPTY,
+            ),
+        )
     if blocks := buffers(found):
         yield PageSection("buffers", "Tensors inside one storage", _buffers(blocks))
     if networks := list(islice(network_figures(found), MAX_NETWORKS)):
         more = len(found.networks) - len(networks)
-        yield PageSection("gates", "Gates of recurrent networks", _networks(networks, more))
+        lead = (
+            "Which rows of each tensor belong to which gate, by the table of the layout.  Gates have the same colours "
+            "in every layout, so that another order shows."
+        )
+        yield PageSection(
+            "gates", "Gates of recurrent networks", figures(lead, map(_network, networks), more, "network")
+        )
     if heads := list(islice(parts_figures(found), MAX_PARTS)):
         yield PageSection("heads", "Fused attention, MLPs and experts", _heads(heads))
     yield PageSection("tensors", "All tensors", _tensors(found))
@@ -147,27 +174,6 @@ def module_table(root: TreemapNode) -> Markup:
     return as_table(columns, made, "Modules with their bytes, four levels deep")
 
 
-def _sharing(found: Inspection, groups: Sequence[SharedGroup], equal: Sequence[SharedGroup]) -> Markup:
-    if found.content is None:
-        equal_words = "Equal bytes in separate storages were not compared; --equal does that."
-    elif not equal:
-        equal_words = "No tensors hold equal bytes in separate storages."
-    else:
-        equal_words = "Names on dotted lines have equal bytes and memory of their own: equal is not tied."
-    lines = (
-        "A whole line is one storage in the file, a dashed line is declared by the file, a dotted line is equal bytes."
-    )
-    drawn = [*groups[:MAX_GROUPS], *equal[:MAX_GROUPS]]
-    columns = {"Name": NAME, "Stored tensor": NAME, "Is": WORDS, "Evidence": WORDS}
-    return figures(
-        f"{lines if drawn else 'No names share memory.'}  {equal_words}",
-        (figure(wired(one.owner, one.words, one.wires), caption(one)) for one in drawn),
-        len(groups) + len(equal) - len(drawn),
-        "group",
-        as_table(columns, rows(found), "Names that are views of other tensors", ENOUGH) if groups else EMPTY,
-    )
-
-
 def _buffers(blocks: Sequence[StorageRuler]) -> Markup:
     lead = (
         "Each ruler is one storage, from its first byte to its last; crossed bytes belong to no tensor.  Very small "
@@ -188,14 +194,6 @@ def _buffer(one: StorageRuler) -> Markup:
         joined((ruler(one.segments, one.nbytes, text), scale)), text, legend,
         as_table(columns, listed, f"Parts of the storage of {one.words}"),
     )  # fmt: skip
-
-
-def _networks(found: Sequence[NetworkFigure], more: int) -> Markup:
-    lead = (
-        "Which rows of each tensor belong to which gate, by the table of the layout.  Gates have the same colours in "
-        "every layout, so that another order shows."
-    )
-    return figures(lead, map(_network, found), more, "network")
 
 
 def _network(one: NetworkFigure) -> Markup:

@@ -68,7 +68,11 @@ class Measure:
     def _add(self, x: Array | Elements, y: Array | Elements, are_numbers: bool) -> None:
         for box in blocks(x.shape, BLOCK_ELEMENTS):
             differs = self._compared(x[box], y[box], are_numbers)
-            self._add_rows(differs, box)
+            import numpy as np
+
+            rows = np.flatnonzero(differs.reshape(differs.shape[0], -1).any(1)) + box[0].start
+            for one in spans(rows.tolist()):
+                self._add_span(one)
         self.numel += prod(x.shape)
 
     def _compared(self, x: Array, y: Array, are_numbers: bool) -> Array:
@@ -93,13 +97,6 @@ class Measure:
             self.norm += float((size * size).sum())
         self.elements += int(differs.sum())
         return np.asarray(differs)
-
-    def _add_rows(self, differs: Array, box: tuple[slice, ...]) -> None:
-        import numpy as np
-
-        rows = np.flatnonzero(differs.reshape(differs.shape[0], -1).any(1)) + box[0].start
-        for one in spans(rows.tolist()):
-            self._add_span(one)
 
     def _add_span(self, one: RowSpan) -> None:
         if self._rows and one.start < self._rows[-1].stop:  # another block of the same row

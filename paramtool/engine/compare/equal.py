@@ -254,7 +254,8 @@ def partition(windows: Sequence[Window], advance: Advance = lambda nbytes: None)
     groups = [[positions[0] for positions in places]]
     for place in SAMPLED:
         groups = [part for group in groups for part in split(group, partial(_sample_of, windows, place))]
-    _prove(windows, groups)
+    for position in (position for group in groups if len(group) > 1 for position in group):
+        windows[position].source.prove_later(int(windows[position].view.storage))
     found = []
     for group in groups:
         size = block_nbytes(HELD_NBYTES, len(group) + 1)
@@ -284,9 +285,3 @@ def _places(windows: Sequence[Window]) -> list[list[int]]:
             place = (status.st_dev, status.st_ino, start + view.byte_start, view.strides)
         found.setdefault(place, []).append(position)
     return list(found.values())
-
-
-def _prove(windows: Sequence[Window], groups: list[list[int]]) -> None:
-    """Begin to check the containers' CRCs of the bytes that are now read in full."""
-    for position in (position for group in groups if len(group) > 1 for position in group):
-        windows[position].source.prove_later(int(windows[position].view.storage))

@@ -163,17 +163,13 @@ class _RunsOfOne:
         length = self._equal(place)
         before = min(self.least, place.start, max(0, at - least)) if length else 0
         run = place._replace(start=place.start - before, to=at - before)
-        before -= self._unequal(run, before)
+        mine = self.windows.ways[run.tensor].rows(self.a_source, run.start, run.start + before)
+        differs = (mine != self.way.rows(self.b_source, run.to, run.to + before)).any(axis=1)
+        before -= int(differs.nonzero()[0][-1]) + 1 if differs.any() else 0
         before = before if before == place.start else min(before, max(0, self.least - length))
         if not length or length + before < self.least:
             return None
         return LineRun(place.tensor, place.start - before, length + before, at - before)
-
-    def _unequal(self, run: LineRun, count: int) -> int:
-        """Of `count` lines from where a run begins, how many there are until the last that differs."""
-        mine = self.windows.ways[run.tensor].rows(self.a_source, run.start, run.start + count)
-        differs = (mine != self.way.rows(self.b_source, run.to, run.to + count)).any(axis=1)
-        return int(differs.nonzero()[0][-1]) + 1 if differs.any() else 0
 
     def _equal(self, run: LineRun) -> int:
         """How many lines are equal from where a run begins."""

@@ -46,7 +46,12 @@ def same_windows(
         run = _run_of(sources, pair) if pair[0].numel else None
         if run is None:
             if pair[0].numel:
-                found[number] = _same_apart(sources, pair)
+                # The same for windows that are no runs of bytes of two files
+                (a, b), (mine, theirs) = sources, pair
+                is_same = same_window(b, theirs, a, mine, threads=CORES, proves=True)
+                a.settle()
+                b.settle()
+                found[number] = is_same
             advance(pair[1].nbytes)
             continue
         run.number = number
@@ -58,15 +63,6 @@ def same_windows(
         runs.append(run)
     _compare(sources, runs, found, advance)
     return found
-
-
-def _same_apart(sources: tuple[Source, Source], pair: tuple[View, View]) -> bool:
-    """The same for windows that are no runs of bytes of two files."""
-    (a, b), (mine, theirs) = sources, pair
-    is_same = same_window(b, theirs, a, mine, threads=CORES, proves=True)
-    a.settle()
-    b.settle()
-    return is_same
 
 
 class _Run:

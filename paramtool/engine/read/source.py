@@ -230,7 +230,13 @@ class Source:
             self.nbytes_read += stop - start
             return
         if sealed := self.unproved(storage_id, start, stop - start):
-            yield from self._proved_blocks(sealed)
+            # All bytes of a range in blocks; its CRC is compared at the end, and nothing is read twice
+            found = 0
+            for block in read_blocks(self._file(sealed.file), sealed.start, sealed.stop):
+                found = zlib.crc32(block, found)
+                yield block
+            self.nbytes_read += sealed.nbytes
+            self.compare(sealed, found)
             return
         self.prove_later(storage_id)
         if isinstance(storage.backing, Assembled):
@@ -264,15 +270,6 @@ class Source:
     def compare(self, sealed: ByteRange, found: int) -> None:
         """FormatError if a range has another CRC than its container states."""
         self._crcs.compare(sealed, found)
-
-    def _proved_blocks(self, sealed: ByteRange) -> Iterator[memoryview]:
-        """All bytes of a range in blocks; its CRC is compared at the end, and nothing is read twice."""
-        found = 0
-        for block in read_blocks(self._file(sealed.file), sealed.start, sealed.stop):
-            found = zlib.crc32(block, found)
-            yield block
-        self.nbytes_read += sealed.nbytes
-        self.compare(sealed, found)
 
     def _assembled_blocks(self, storage_id: int, start: int, stop: int) -> Iterator[memoryview]:
         """Bytes of an assembled tensor in blocks that share one buffer."""

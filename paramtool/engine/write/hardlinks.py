@@ -11,8 +11,7 @@ import errno
 import os
 from collections.abc import Iterable
 
-from paramtool.engine.write._manifest import MANIFEST, manifest
-from paramtool.engine.write.places import writing
+from paramtool.engine.write.places import MANIFEST, manifest, writing
 from paramtool.engine.write.sink import Advance, Sink
 from paramtool.engine.write.staging import Staged, sync_folder
 from paramtool.errors import OutputError, UnreadableError

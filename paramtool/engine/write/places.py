@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -10,7 +11,7 @@ from itertools import islice
 from shlex import quote
 from types import TracebackType
 
-from paramtool.engine.write._manifest import MANIFEST, unexpected_files
+from paramtool.engine.read.open_files import read_blocks
 from paramtool.errors import FormatError, OutputError, UnreadableError, UnsafeError
 from paramtool.formats import strict_json
 from paramtool.formats.files import holds, same_bytes, walk
@@ -49,7 +50,18 @@ def check_place(
             hint = "-o FILE.safetensors; a folder is written where the input is one"
             raise OutputError(f"{path!r}: is not a file name", hint=hint)
         path = settled(path)
-        _check_parent(path)
+        # OutputError if nothing of that name can be made in the folder of an output
+        parent = os.path.dirname(path) or "."
+        if not os.path.isdir(parent):
+            above = parent
+            while not os.path.lexists(above) and os.path.dirname(above) != above:
+                above = os.path.dirname(above) or "."
+            if os.path.exists(above) and not os.path.isdir(above):
+                raise OutputError(f"{path}: {above} is a file, not a folder", hint="choose another -o")
+            raise OutputError(f"{path}: the folder {parent} does not exist", hint=f"mkdir -p {quote(parent)}")
+        with suppress(OSError, AttributeError):  # Windows has no pathconf
+            if (nbytes := len(os.fsencode(os.path.basename(path)))) > (most := os.pathconf(parent, "PC_NAME_MAX")):
+                raise OutputError(f"{path}: the name has {nbytes} bytes; {parent} allows {most}", hint="shorten -o")
         if not os.path.lexists(path):
             return
         mine = os.path.realpath(path)
@@ -67,21 +79,6 @@ def check_not_empty(path: str) -> None:
     """OutputError for an output without a name."""
     if not path:
         raise OutputError("the name of the output is empty", hint="-o FILE.safetensors, or -o FOLDER")
-
-
-def _check_parent(path: str) -> None:
-    """OutputError if nothing of that name can be made in the folder of an output."""
-    parent = os.path.dirname(path) or "."
-    if not os.path.isdir(parent):
-        above = parent
-        while not os.path.lexists(above) and os.path.dirname(above) != above:
-            above = os.path.dirname(above) or "."
-        if os.path.exists(above) and not os.path.isdir(above):
-            raise OutputError(f"{path}: {above} is a file, not a folder", hint="choose another -o")
-        raise OutputError(f"{path}: the folder {parent} does not exist", hint=f"mkdir -p {quote(parent)}")
-    with suppress(OSError, AttributeError):  # Windows has no pathconf
-        if (nbytes := len(os.fsencode(os.path.basename(path)))) > (most := os.pathconf(parent, "PC_NAME_MAX")):
-            raise OutputError(f"{path}: the name has {nbytes} bytes; {parent} allows {most}", hint="shorten -o")
 
 
 def _check_replaceable(
@@ -215,3 +212,82 @@ def _own_names(folder: str, weights: WeightsName) -> set[str]:
         return {weights.index, *(prefix + name for name in plain_names(index, list(listed)))}
     except (FormatError, UnsafeError, LookupError, AttributeError, TypeError):
         return set()
+
+
+# --- The manifest of an output of several folders: the files that were written, so that a later run knows what it may
+# replace -------------------------------------------------------------------------------------------------------------
+#
+# DIR/paramtool.family.json     {"version": 2, "files": {"a/config.json": {"size": 612, "blake3": "06be..."}, ...}}
+#
+# The size alone does not show that a file is unchanged: a shard that was changed in place keeps its size.
+
+
+MANIFEST = "paramtool.family.json"
+VERSION = 2
+
+
+def manifest(folder: str) -> bytes:
+    """The manifest of a folder as it is now, in JSON; a file with several names is read once."""
+    known: dict[int, dict[str, int | str]] = {}
+    found = {}
+    for name in _files(folder):
+        if name != MANIFEST:
+            path = os.path.join(folder, name)
+            inode = os.lstat(path).st_ino
+            if inode not in known:
+                known[inode] = _size_and_digest(path)
+            found[name] = known[inode]
+    return (json.dumps({"version": VERSION, "files": found}, indent=2) + "\n").encode()
+
+
+def unexpected_files(folder: str) -> Iterator[str]:
+    """The files of a folder that do not agree with its manifest: they were added or changed later."""
+    try:
+        with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
+            document = json.load(file)
+        known = {
+            str(name): {"size": facts["size"], "blake3": facts["blake3"]} for name, facts in document["files"].items()
+        }
+    except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        yield MANIFEST
+        return
+    same: dict[int, dict[str, int | str]] = {}
+    for name in _files(folder):
+        if name == MANIFEST:
+            continue
+        path = os.path.join(folder, name)
+        status = os.lstat(path)
+        if os.path.islink(path) or name not in known:
+            yield name
+        elif status.st_size != known[name]["size"]:
+            yield f"{name} (changed)"
+        else:
+            try:
+                if status.st_ino not in same:
+                    same[status.st_ino] = _size_and_digest(path)
+            except (OSError, FormatError):
+                yield f"{name} (cannot be read)"
+                continue
+            if same[status.st_ino] != known[name]:
+                yield f"{name} (changed)"
+
+
+def _size_and_digest(path: str) -> dict[str, int | str]:
+    """The size and the digest of a file."""
+    from blake3 import blake3
+
+    made = blake3()
+    with open(path, "rb", buffering=0) as file:
+        nbytes = os.fstat(file.fileno()).st_size
+        for block in read_blocks(file, 0, nbytes):
+            made.update(block)
+    return {"size": nbytes, "blake3": made.hexdigest()}
+
+
+def _files(folder: str) -> Iterator[str]:
+    """The relative paths, with `/`, of everything under a folder that is not a folder; sorted."""
+    for place, folders, files in walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        folders[:] = sorted(set(folders) - set(links))
+        for name in sorted([*files, *links]):
+            yield os.path.relpath(os.path.join(place, name), folder).replace(os.sep, "/")

@@ -94,16 +94,13 @@ class Sink:
                         raise
                     count = 0
             if not count:  # another file system, an old kernel, the end of the source, or one file failed
-                self._copy_by_hand(file, start, stop)
+                self.file.seek(self.position)
+                for block in read_blocks(file, start, stop):
+                    self.write(block)
                 return
             start += count
             self._wrote(count)
         self.file.seek(self.position)
-
-    def _copy_by_hand(self, file: BinaryIO, start: int, stop: int) -> None:
-        self.file.seek(self.position)
-        for block in read_blocks(file, start, stop):
-            self.write(block)
 
     def _wrote(self, nbytes: int) -> None:
         """Count bytes, and tell the disk to begin now and then, so that the last flush is short."""

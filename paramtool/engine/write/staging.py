@@ -203,19 +203,16 @@ class Staged:
                 self._replace_folder(listing)
             else:
                 os.replace(self.temporary, self.path)
-            self._sync()
-
-    def _sync(self) -> None:
-        """Wait until the output's name is on the disk."""
-        folder = os.path.dirname(self.path) or "."
-        try:
-            sync_folder(folder)
-        except OSError as error:
-            what = "is in its place, but the disk does not confirm that it was written"
-            raise OutputError(
-                f"{self.path}: {what}: {folder}: {error.strerror}",
-                hint="the disk may be failing; verify the output after mounting it again",
-            ) from None
+            # Wait until the output's name is on the disk
+            folder = os.path.dirname(self.path) or "."
+            try:
+                sync_folder(folder)
+            except OSError as error:
+                what = "is in its place, but the disk does not confirm that it was written"
+                raise OutputError(
+                    f"{self.path}: {what}: {folder}: {error.strerror}",
+                    hint="the disk may be failing; verify the output after mounting it again",
+                ) from None
 
     def _settle(self) -> None:
         """Give the output its permissions."""

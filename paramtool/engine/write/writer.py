@@ -79,7 +79,10 @@ def _write_segments(output: OutputFile, source: Source, sink: Sink, counts: Coun
                 places.append(start)
                 sink.extend(segment.nbytes)
             elif isinstance(segment, ByteRange):
-                _copy_range(segment, sink)
+                # Append a range of another file; FormatError if it cannot be read
+                file, _ = open_source(segment.file)
+                with file:
+                    sink.copy(file, segment.start, segment.nbytes)
                 if late:
                     checksums.add_range(start, segment.nbytes)
             else:
@@ -91,13 +94,6 @@ def _write_segments(output: OutputFile, source: Source, sink: Sink, counts: Coun
         crcs = checksums.all()
     for start, segment in zip(places, late, strict=True):
         sink.fill(segment.make(crcs), start)
-
-
-def _copy_range(segment: ByteRange, sink: Sink) -> None:
-    """Append a range of another file; FormatError if it cannot be read."""
-    file, _ = open_source(segment.file)
-    with file:
-        sink.copy(file, segment.start, segment.nbytes)
 
 
 def copy_whole(staged: Staged, files: Mapping[str, str], advance: Advance) -> None:

@@ -185,7 +185,13 @@ class Parser:
         if kind == STRING:
             return self._string()
         if kind == BINARY:
-            return self._binary()
+            # The place of binary data, which is skipped
+            nbytes = self._length(0, "binary data", -1)
+            (subtype,) = self._take(1)
+            if subtype:
+                self._fail(self.at - 1, f"binary data of subtype {subtype}", "0, as BSON.jl writes it")
+            self.at += nbytes
+            return Binary(self.at - nbytes, self.at)
         if kind == BOOL:
             (value,) = self._take(1)
             if value > 1:
@@ -212,15 +218,6 @@ class Parser:
             return raw[:-1].decode()
         except UnicodeDecodeError:
             return raw[:-1]
-
-    def _binary(self) -> Binary:
-        """The place of binary data, which is skipped."""
-        nbytes = self._length(0, "binary data", -1)
-        (subtype,) = self._take(1)
-        if subtype:
-            self._fail(self.at - 1, f"binary data of subtype {subtype}", "0, as BSON.jl writes it")
-        self.at += nbytes
-        return Binary(self.at - nbytes, self.at)
 
     def _take(self, nbytes: int) -> bytes:
         """The next bytes of the innermost document."""
@@ -260,7 +257,17 @@ def read(path: str) -> Checkpoint:
         data = _JuliaFile(
             path, lambda at: read_bytes(file, at.start, at.nbytes), backrefs or BsonArray(), source.nbytes
         )
-        tree, walk, names = _walked(data, top)
+        # The tree, the walk that made it, and the names of its tensors
+        walk = _JuliaWalk(data)
+        tree = walk.node(top, ())
+        if walk.is_keyed:
+            walk = _JuliaWalk(data, {place: unescaped_name(path) for place, path in walk.outside.items()})
+            tree = walk.node(top, ())
+        names, escaped = names_of([found.path for found in walk.tensors])
+        if escaped:
+            final = {found.path: name for found, name in zip(walk.tensors, names, strict=True)}
+            walk = _JuliaWalk(data, {place: final[path] for place, path in walk.outside.items()}, iter(names))
+            tree = walk.node(top, ())
     ordered = dict(zip(names, walk.tensors, strict=True))
     roles = object_tree.roles(tree)
     return Checkpoint(
@@ -281,24 +288,6 @@ def read(path: str) -> Checkpoint:
         notes=tuple(_notes(walk)),
         modules=tuple(walk.modules),
     )
-
-
-def _walked(data: _JuliaFile, top: Document) -> tuple[Node, _JuliaWalk, list[str]]:
-    """The tree, the walk that made it, and the names of its tensors.
-
-    The first walk finds the arrays that state belongs to, which may come later in the file.
-    """
-    walk = _JuliaWalk(data)
-    tree = walk.node(top, ())
-    if walk.is_keyed:
-        walk = _JuliaWalk(data, {place: unescaped_name(path) for place, path in walk.outside.items()})
-        tree = walk.node(top, ())
-    names, escaped = names_of([found.path for found in walk.tensors])
-    if escaped:
-        final = {found.path: name for found, name in zip(walk.tensors, names, strict=True)}
-        walk = _JuliaWalk(data, {place: final[path] for place, path in walk.outside.items()}, iter(names))
-        tree = walk.node(top, ())
-    return tree, walk, names
 
 
 def _left_out(walk: _JuliaWalk) -> Iterator[str]:
@@ -501,7 +490,14 @@ class _JuliaWalk:
         if isinstance(data, Document):
             data = self._resolved(data)
         if isinstance(data, Binary):
-            return self._primitive(kind, data)
+            # A number, or the bytes of another primitive type
+            code = _types.CODES.get(_types.NUMBERS.get(kind.name, ""), "")
+            if code and Struct(f"<{code}").size == data.nbytes:
+                return Leaf(Struct(f"<{code}").unpack(self.file.bytes_of(data))[0])
+            self._count(0, len(kind.name))
+            if data.nbytes <= MAX_PRIMITIVE_NBYTES:
+                return Opaque(kind.name, (("data", Leaf(self.file.bytes_of(data))),))
+            return Opaque(kind.name, (("data", stub(f"a value of {kind.name:.100}: {data.nbytes} bytes")),))
         if not isinstance(data, BsonArray):
             self._fail(value, f"{_word(data)} as the data of a struct {kind.name}", "a row of fields, or binary data")
         if kind.name in _types.DICTS:
@@ -531,16 +527,6 @@ class _JuliaWalk:
             if len(found) == count == len(set(found)):
                 return tuple(found)
         return self._fail(value, f"a named tuple of {plural(count, 'value')} without their names", "a name for each")
-
-    def _primitive(self, kind: JuliaType, data: Binary) -> Node:
-        """A number, or the bytes of another primitive type."""
-        code = _types.CODES.get(_types.NUMBERS.get(kind.name, ""), "")
-        if code and Struct(f"<{code}").size == data.nbytes:
-            return Leaf(Struct(f"<{code}").unpack(self.file.bytes_of(data))[0])
-        self._count(0, len(kind.name))
-        if data.nbytes <= MAX_PRIMITIVE_NBYTES:
-            return Opaque(kind.name, (("data", Leaf(self.file.bytes_of(data))),))
-        return Opaque(kind.name, (("data", stub(f"a value of {kind.name:.100}: {data.nbytes} bytes")),))
 
     def _turned(self, inner: Value, path: Path) -> Node | None:
         """The transpose of a matrix, as a view of the matrix's own bytes; None if it is of something else.

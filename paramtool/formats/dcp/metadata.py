@@ -13,7 +13,7 @@ torch/distributed/_shard/checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, BinaryIO, TypeGuard
 
@@ -92,7 +92,15 @@ def read_metadata(file: BinaryIO, source: SourceFile) -> SavedState:
     if source.nbytes > DEFAULT_LIMITS.max_nbytes:
         raise UnsafeError(f"{where}: has {source.nbytes:,} bytes; expected at most {DEFAULT_LIMITS.max_nbytes:,}")
     data = read_bytes(file, 0, source.nbytes)
-    result = load(data, 0, where, _constructors(), persistent=_no_persistent_ids, known=KNOWN)
+    paths = [f"{folder}.{module}.{name}" for folder in FOLDERS for module, names in CLASSES.items() for name in names]
+    result = load(
+        data,
+        0,
+        where,
+        {**CONSTRUCTORS, **{path: inert(path) for path in (*paths, _PROPERTIES)}},
+        persistent=_no_persistent_ids,
+        known=KNOWN,
+    )
     fields = _fields(result.value, "Metadata")
     if fields is None:
         raise FormatError(f"{where}: holds no Metadata; expected the `.metadata` of torch.distributed.checkpoint")
@@ -104,12 +112,6 @@ def read_metadata(file: BinaryIO, source: SourceFile) -> SavedState:
     behind = scan.scan_bytes(data[result.stop :]).unknown
     uses = (*result.uses, *(Use(one.path, one.called, one.arguments) for one in behind))
     return _Judged(where, fields).state(uses, source.nbytes)
-
-
-def _constructors() -> dict[str, Callable[..., object]]:
-    """What makes the values of known names: records of the attributes that the pickle gives them."""
-    paths = [f"{folder}.{module}.{name}" for folder in FOLDERS for module, names in CLASSES.items() for name in names]
-    return {**CONSTRUCTORS, **{path: inert(path) for path in (*paths, _PROPERTIES)}}
 
 
 def _no_persistent_ids(pid: object) -> object:

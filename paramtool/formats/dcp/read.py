@@ -19,6 +19,7 @@ from typing import BinaryIO, NamedTuple
 from paramtool.errors import Defects, FormatError, MissingFileError, UnsafeError, plural, some
 from paramtool.formats import object_tree, scan
 from paramtool.formats.dcp import record
+from paramtool.formats.dcp.flatten import Grafts, name_in, tree_of
 from paramtool.formats.dcp.metadata import (
     NAME,
     SUFFIX,
@@ -28,7 +29,6 @@ from paramtool.formats.dcp.metadata import (
     SavedTensor,
     read_metadata,
 )
-from paramtool.formats.dcp.tree import Grafts, name_in, tree_of
 from paramtool.formats.files import is_folder, open_source, pread, unreadable
 from paramtool.formats.joined import FolderTensors
 from paramtool.formats.policy import merged
@@ -133,7 +133,10 @@ class _Pieces:
                 try:
                     found = reader.read(file, source, piece)
                 except FormatError as error:
-                    self.defects.append(self._damage(piece, path, error))
+                    where = f"bytes {piece.start}-{piece.stop} of {piece.file!r}"
+                    self.defects.append(
+                        f"{self._names[piece]!r:.200}: {where}: {error.message.replace(f'{path}: ', '', 1)}"
+                    )
                     damaged.append(piece)
                     continue
                 self.found[piece] = found
@@ -143,11 +146,6 @@ class _Pieces:
             self.unknown += scanned.unknown
             if not scanned.ended:
                 self.notes.append(f"the bytes of {name!r} beside its parts are not scanned to the end for pickles")
-
-    def _damage(self, piece: ByteRange, path: str, error: FormatError) -> str:
-        """The line for an archive that cannot be read."""
-        where = f"bytes {piece.start}-{piece.stop} of {piece.file!r}"
-        return f"{self._names[piece]!r:.200}: {where}: {error.message.replace(f'{path}: ', '', 1)}"
 
 
 class _JoinedTensors:

@@ -18,9 +18,8 @@ from collections.abc import Sequence as Sequence_
 from paramtool.errors import plural, some
 from paramtool.formats.deepspeed import names, optimizer
 from paramtool.formats.deepspeed.agree import FlatGroups, check_groups, check_models, check_ranks, of_slices
-from paramtool.formats.deepspeed.joined import FRAGMENTS, checkpoint, last_mark, piece
 from paramtool.formats.deepspeed.names import RankFiles
-from paramtool.formats.deepspeed.optimizer import AT, MASTERS
+from paramtool.formats.deepspeed.optimizer import AT, FRAGMENTS, MASTERS, checkpoint, last_mark, piece
 from paramtool.formats.deepspeed.states import (
     Findings,
     ModelStates,
@@ -30,7 +29,7 @@ from paramtool.formats.deepspeed.states import (
 )
 from paramtool.formats.files import is_folder
 from paramtool.formats.joined import FolderTensors
-from paramtool.formats.torch.shared_params import PARTITIONED, holder
+from paramtool.formats.torch.storages import PARTITIONED, holder
 from paramtool.model.checkpoint import Checkpoint, Link, Unknown
 from paramtool.model.objects import Mapping
 from paramtool.model.storage import ByteRange

@@ -21,8 +21,7 @@ from math import prod
 from paramtool.errors import plural, some
 from paramtool.formats.deepspeed import names, optimizer
 from paramtool.formats.deepspeed.agree import check_models
-from paramtool.formats.deepspeed.joined import checkpoint, last_mark
-from paramtool.formats.deepspeed.optimizer import AT, GROUPS, MASTERS
+from paramtool.formats.deepspeed.optimizer import AT, GROUPS, MASTERS, checkpoint, last_mark
 from paramtool.formats.deepspeed.read import joined_module, lacks, stored
 from paramtool.formats.deepspeed.states import (
     LAYOUT,

@@ -191,18 +191,14 @@ def through(read: Read) -> Read:
         root = roots(folder)
         root = root if root and root.module and os.path.join(folder, root.weights) == path else None
         if root and root.named_by:
-            return _latest(folder, root)
+            # The checkpoint of the folder inside that a file names; the file counts as read
+            place = inside(folder, root)
+            step = _step(place)
+            assert step is not None
+            found = step.read(os.path.join(place, ""))
+            named = [name for name in root.named_by if latest(folder, name)]
+            paths = [os.path.join(folder, name) for name in named]
+            return replace(found, files=(*found.files, *(noted(path, os.stat(path)) for path in paths)))
         return root.read(path) if root else read(path)
 
     return reading
-
-
-def _latest(folder: str, root: Root) -> Checkpoint:
-    """The checkpoint of the folder inside that a file names; the file counts as read."""
-    place = inside(folder, root)
-    step = _step(place)
-    assert step is not None
-    found = step.read(os.path.join(place, ""))
-    named = [name for name in root.named_by if latest(folder, name)]
-    paths = [os.path.join(folder, name) for name in named]
-    return replace(found, files=(*found.files, *(noted(path, os.stat(path)) for path in paths)))

@@ -81,7 +81,10 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
     if error := without_index(folder, names):
         raise error
     if len(grouped.sets) > 1:
-        raise _several(folder, grouped.sets, grouped.differences)
+        sets = grouped.sets
+        sets = list(sets)
+        lines = [_line(folder, one, grouped.differences.get(one.path, "")) for one in sets]
+        raise differing(folder, lines, os.path.relpath(sets[0].path, folder))
     one = grouped.sets[0]
     if left := roots.left_behind(one.checkpoint, one.path):
         one = replace(one, others=(*one.others, *left))
@@ -368,13 +371,6 @@ def _take_as_copy(sets: list[Weights], mine: Weights, differences: dict[str, str
 
 
 # --- errors ----------------------------------------------------------------------------------------------------
-
-
-def _several(folder: str, sets: Iterable[Weights], differences: Mapping[str, str]) -> UsageError:
-    """Several sets, and what to do."""
-    sets = list(sets)
-    lines = [_line(folder, one, differences.get(one.path, "")) for one in sets]
-    return differing(folder, lines, os.path.relpath(sets[0].path, folder))
 
 
 def differing(folder: str, lines: list[str], first: str) -> UsageError:

@@ -345,18 +345,15 @@ class Datasets:
         for name in order(path, group):
             full = f"{path}/{name}" if path else name
             link = group.links[name]
-            self._refuse_links(full, link)
+            if not is_text(full):
+                raise FormatError(f"{self.where}: the name {full!r:.200} is not UTF-8", AGAIN)
+            if not isinstance(link, int):
+                raise FormatError(f"{self.where}: {full!r:.200} is a soft link; expected the dataset or group itself")
             child = self.file.object(link)
             if isinstance(child, Hdf5Group):
                 self.walk(child, order, full, (*above, group.address))
             elif child is not None:
                 self.found[full] = child
-
-    def _refuse_links(self, path: str, link: object) -> None:
-        if not is_text(path):
-            raise FormatError(f"{self.where}: the name {path!r:.200} is not UTF-8", AGAIN)
-        if not isinstance(link, int):
-            raise FormatError(f"{self.where}: {path!r:.200} is a soft link; expected the dataset or group itself")
 
     def value(self, path: str, dataset: Dataset) -> Value:
         """The value of a dataset: a view of its storage, or the reason why it cannot be read.
@@ -384,7 +381,22 @@ class Datasets:
         if not dataset.stored_nbytes:
             return Unreadable("data, of which nothing was ever written")
         if dataset.layout == "chunked":
-            return self._chunked(path, dataset, nbytes)
+            # Chunks that h5py decodes; refused if they need foreign filters or inflate to far more than the file has
+            for number, label in dataset.filters:
+                if number not in FILTERS:
+                    raise FormatError(
+                        f"{self.where}: {path!r:.200} is compressed by filter {number} ({label!r:.60}); "
+                        f"expected {', '.join(FILTERS.values())}",
+                        hint="repack it: h5repack -f GZIP=1 IN OUT",
+                    )
+            if nbytes > max(FREE_NBYTES, MAX_RATIO * dataset.stored_nbytes):
+                what = f"inflates {dataset.stored_nbytes:,} bytes of the file to {nbytes:,}"
+                raise UnsafeError(f"{self.where}: {path!r:.200} {what}")
+            if dataset.chunk_nbytes > max(FREE_NBYTES, nbytes):
+                raise UnsafeError(
+                    f"{self.where}: {path!r:.200} has {nbytes:,} bytes, in a chunk of {dataset.chunk_nbytes:,}"
+                )
+            return Encoded(self.place, (STEP + path,)) if path else Unreadable("a name, to be decompressed by")
         if dataset.stored_nbytes != nbytes:
             raise FormatError(
                 f"{self.where}: {path!r:.200} has {dataset.stored_nbytes} bytes; its shape asks for {nbytes}"
@@ -406,24 +418,6 @@ class Datasets:
             what = f"exceeds the limit of {MAX_COMPACT_NBYTES:,} bytes for all compact datasets of a file"
             raise UnsafeError(f"{self.where}: {path!r:.200} {what}")
         return Inline(dataset.data)
-
-    def _chunked(self, path: str, dataset: Dataset, nbytes: int) -> Encoded | Unreadable:
-        """Chunks that h5py decodes; refused if they need foreign filters or inflate to far more than the file has."""
-        for number, label in dataset.filters:
-            if number not in FILTERS:
-                raise FormatError(
-                    f"{self.where}: {path!r:.200} is compressed by filter {number} ({label!r:.60}); "
-                    f"expected {', '.join(FILTERS.values())}",
-                    hint="repack it: h5repack -f GZIP=1 IN OUT",
-                )
-        if nbytes > max(FREE_NBYTES, MAX_RATIO * dataset.stored_nbytes):
-            what = f"inflates {dataset.stored_nbytes:,} bytes of the file to {nbytes:,}"
-            raise UnsafeError(f"{self.where}: {path!r:.200} {what}")
-        if dataset.chunk_nbytes > max(FREE_NBYTES, nbytes):
-            raise UnsafeError(
-                f"{self.where}: {path!r:.200} has {nbytes:,} bytes, in a chunk of {dataset.chunk_nbytes:,}"
-            )
-        return Encoded(self.place, (STEP + path,)) if path else Unreadable("a name, to be decompressed by")
 
     def check_apart(self) -> None:
         """FormatError if two datasets overlap, which no writer does."""

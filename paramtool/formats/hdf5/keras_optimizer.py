@@ -98,7 +98,25 @@ def states(checkpoint: Checkpoint, shapes: Shapes) -> Iterator[OptimizerState]:
     if names:
         found = variables(checkpoint, shapes)
         if isinstance(found, Variables):
-            yield _state(checkpoint, names, found, shapes)
+            # The optimizer; what a LossScaleOptimizer has twice is two slots
+            lists = [NumberedSlots(f"{AT}/{_VARS}/", tuple(names), found.head, found.blocks, found.tail)]
+            refused = ""
+            if found.is_scaled:
+                blocks = tuple(tuple(f"inner_optimizer/{slot}" for slot in block) for block in found.blocks)
+                inner = tuple(listed(checkpoint, _INNER))
+                lists.append(NumberedSlots(f"{AT}/{_INNER}/", inner, found.head - _SCALER_OWN, blocks, found.tail))
+                if [shapes.get(name) for name in names[_SCALER_OWN:]] != [shapes.get(name) for name in inner]:
+                    refused = f"{AT}/{_INNER} does not have the variables of {AT}/{_VARS} once more"
+            held: list[list[Slot]] = [[] for _ in range(lists[0].count)]
+            for one in lists if not refused else lists[:1]:
+                for at, k, slot in one.places(one.count):
+                    word = slot.rpartition("/")[2]
+                    kind = OF_CLASS.get((found.algorithm, word)) or KINDS.get(word, "unknown")
+                    held[k].append(Slot(slot, kind, one.names[at], is_whole=kind != "factored"))
+            entries = tuple(StateEntry(k, 0, tuple(slots)) for k, slots in enumerate(held))
+            group = Group(tuple(range(len(held))), settings(said(checkpoint.metadata) or {}))
+            algorithm = TRAJECTORIES.get(found.algorithm, found.algorithm)
+            yield OptimizerState(AT, FORM, algorithm, entries, (group,), refused=refused, numbered=tuple(lists))
         else:
             yield OptimizerState(AT, FORM, "", (), (), refused=found)
 
@@ -205,28 +223,6 @@ def _possible(name: str, inner: str = "") -> Iterator[Variables]:
             for chosen in product((False, True), repeat=len(settings)):
                 given = {setting for setting, there in zip(settings, chosen, strict=True) if there}
                 yield from (_of_row(row, given, is_schedule) for is_schedule in (False, True))
-
-
-def _state(checkpoint: Checkpoint, names: Sequence[str], found: Variables, shapes: Shapes) -> OptimizerState:
-    """The optimizer; what a LossScaleOptimizer has twice is two slots."""
-    lists = [NumberedSlots(f"{AT}/{_VARS}/", tuple(names), found.head, found.blocks, found.tail)]
-    refused = ""
-    if found.is_scaled:
-        blocks = tuple(tuple(f"inner_optimizer/{slot}" for slot in block) for block in found.blocks)
-        inner = tuple(listed(checkpoint, _INNER))
-        lists.append(NumberedSlots(f"{AT}/{_INNER}/", inner, found.head - _SCALER_OWN, blocks, found.tail))
-        if [shapes.get(name) for name in names[_SCALER_OWN:]] != [shapes.get(name) for name in inner]:
-            refused = f"{AT}/{_INNER} does not have the variables of {AT}/{_VARS} once more"
-    held: list[list[Slot]] = [[] for _ in range(lists[0].count)]
-    for one in lists if not refused else lists[:1]:
-        for at, k, slot in one.places(one.count):
-            word = slot.rpartition("/")[2]
-            kind = OF_CLASS.get((found.algorithm, word)) or KINDS.get(word, "unknown")
-            held[k].append(Slot(slot, kind, one.names[at], is_whole=kind != "factored"))
-    entries = tuple(StateEntry(k, 0, tuple(slots)) for k, slots in enumerate(held))
-    group = Group(tuple(range(len(held))), settings(said(checkpoint.metadata) or {}))
-    algorithm = TRAJECTORIES.get(found.algorithm, found.algorithm)
-    return OptimizerState(AT, FORM, algorithm, entries, (group,), refused=refused, numbered=tuple(lists))
 
 
 def settings(said: Mapping[str, Any]) -> objects.Mapping:

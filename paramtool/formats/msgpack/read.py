@@ -143,7 +143,12 @@ class _Walker:
                 return Leaf(self.text(held))
             case "bin":
                 self.others = True
-                return self.bytes_object(held)
+                # A byte string beside the arrays: kept, if it is short
+                if held <= MAX_BYTES_NBYTES:
+                    self.keep(held)
+                    return Leaf(self.take(held))
+                self.skip(held)
+                return stub(f"{held} bytes")
         self.others = True
         return Leaf(self.number(held))
 
@@ -322,14 +327,6 @@ class _Walker:
             return raw.decode()
         except UnicodeDecodeError:
             raise ValueError(f"{raw!r:.100} is not UTF-8") from None
-
-    def bytes_object(self, nbytes: int) -> Node:
-        """A byte string beside the arrays: kept, if it is short."""
-        if nbytes <= MAX_BYTES_NBYTES:
-            self.keep(nbytes)
-            return Leaf(self.take(nbytes))
-        self.skip(nbytes)
-        return stub(f"{nbytes} bytes")
 
     def keep(self, nbytes: int) -> None:
         """Count what is kept of strings and bytes."""

@@ -125,7 +125,15 @@ class _Arrays:
         spot = f"{name!r:.200}" if member.name else "the array"
         number = len(self.storages)
         try:
-            raw = _header(self.file, member)
+            # The header of an array, and not a byte more if the member is stored; ValueError if it has none
+            if member.method == zip_directory.DEFLATED and member.nbytes > MAX_RATIO * member.stored_nbytes:
+                raise ValueError(
+                    f"{member.stored_nbytes} bytes cannot inflate to {member.nbytes}, as the directory claims"
+                )
+            nbytes = npy.header_nbytes(_first(self.file, member, npy.FIRST_NBYTES))
+            raw = _first(self.file, member, nbytes)
+            if len(raw) < nbytes:
+                raise ValueError(f"has {len(raw)} of its header's {nbytes} bytes: it is truncated")
             if sniff.holds_objects(raw):
                 self._objects(name, member, len(raw))
                 return
@@ -185,17 +193,6 @@ class _Arrays:
     def notes(self) -> Iterable[str]:
         """Notes, each once with a count."""
         return [f"{note}: {count} array{'s' if count > 1 else ''}" for note, count in self.noted.items()]
-
-
-def _header(file: BinaryIO, member: zip_directory.Member) -> bytes:
-    """The header of an array, and not a byte more if the member is stored; ValueError if it has none."""
-    if member.method == zip_directory.DEFLATED and member.nbytes > MAX_RATIO * member.stored_nbytes:
-        raise ValueError(f"{member.stored_nbytes} bytes cannot inflate to {member.nbytes}, as the directory claims")
-    nbytes = npy.header_nbytes(_first(file, member, npy.FIRST_NBYTES))
-    raw = _first(file, member, nbytes)
-    if len(raw) < nbytes:
-        raise ValueError(f"has {len(raw)} of its header's {nbytes} bytes: it is truncated")
-    return raw
 
 
 MAX_NAME_NBYTES = 4096

@@ -629,7 +629,17 @@ def joined_networks(
     for at, one in said.items():
         there = [by_node[name] for name in one.nodes if name in by_node and name in runs]
         if len(there) == len(set(one.nodes)) and taken.isdisjoint(one.nodes) and _is_one(one, there, runs, before):
-            made[one.nodes[0]] = _network(at, one, there)
+            # The module of all layers
+            words = [there[0].spec]
+            words += [f"layers={len(there)}"] * (len(there) > 1)
+            words += [f"merge={one.merge}"] * (one.merge != "concat")
+            tensors = {
+                f"layer{k}.{name}" if len(there) > 1 else name: tensor
+                for k, module in enumerate(there)
+                for name, tensor in module.tensors.items()
+            }
+            source = there[0].source if len(there) == 1 else f"{len(there)} nodes from {there[0].source} on"
+            made[one.nodes[0]] = replace(there[0], at=at, spec=" ".join(words), tensors=tensors, source=source)
             taken |= set(one.nodes)
         else:
             notes.append(
@@ -660,20 +670,6 @@ def _is_one(
 def _facts(module: Module) -> tuple[str, ...]:
     """The words of a layer's spec, apart from the size of its input."""
     return tuple(word for word in module.spec.split() if not word.startswith("input="))
-
-
-def _network(at: str, one: NetworkWords, layers: Sequence[Module]) -> Module:
-    """The module of all layers."""
-    words = [layers[0].spec]
-    words += [f"layers={len(layers)}"] * (len(layers) > 1)
-    words += [f"merge={one.merge}"] * (one.merge != "concat")
-    tensors = {
-        f"layer{k}.{name}" if len(layers) > 1 else name: tensor
-        for k, module in enumerate(layers)
-        for name, tensor in module.tensors.items()
-    }
-    source = layers[0].source if len(layers) == 1 else f"{len(layers)} nodes from {layers[0].source} on"
-    return replace(layers[0], at=at, spec=" ".join(words), tensors=tensors, source=source)
 
 
 # --- A TensorProto: its element type, its shape, and where its bytes are stored --------------------------------------
@@ -748,7 +744,23 @@ class Tensors:
             places = " and ".join([*holders, *["another file"] * external])
             raise ValueError(f"its data is in {places}; expected one place")
         if external:
-            return self._external(message, nbytes)
+            # The range of external data in a file in the model's folder
+            facts: dict[str, str] = {}
+            for key, value in pairs(self.reader, message, "external_data"):
+                if key in facts:
+                    raise ValueError(f"external_data has {key!r:.60} twice")
+                facts[key] = value
+            if "location" not in facts:
+                raise ValueError("its data is in another file, and external_data has no location")
+            start, length = _whole(facts, "offset", 0), _whole(facts, "length", nbytes)
+            if length != nbytes:
+                raise ValueError(f"external_data has {length} bytes; its type and shape ask for {nbytes}")
+            file = self._file(facts["location"])
+            if start + nbytes > file.nbytes:
+                raise ValueError(
+                    f"needs bytes {start}-{start + nbytes} of {file.path}, which has {file.nbytes}; it is truncated"
+                )
+            return ByteRange(file.path, start, start + nbytes)
         if not holders:
             if nbytes:
                 raise ValueError(f"has no data; expected {nbytes} bytes")
@@ -794,25 +806,6 @@ class Tensors:
         if self.unpacked_nbytes <= MAX_UNPACKED_NBYTES:
             return None
         return Unreadable(f"unpacking more than {MAX_UNPACKED_NBYTES >> 20} MiB of numbers that have no raw_data")
-
-    def _external(self, message: Message, nbytes: int) -> ByteRange:
-        """The range of external data in a file in the model's folder."""
-        facts: dict[str, str] = {}
-        for key, value in pairs(self.reader, message, "external_data"):
-            if key in facts:
-                raise ValueError(f"external_data has {key!r:.60} twice")
-            facts[key] = value
-        if "location" not in facts:
-            raise ValueError("its data is in another file, and external_data has no location")
-        start, length = _whole(facts, "offset", 0), _whole(facts, "length", nbytes)
-        if length != nbytes:
-            raise ValueError(f"external_data has {length} bytes; its type and shape ask for {nbytes}")
-        file = self._file(facts["location"])
-        if start + nbytes > file.nbytes:
-            raise ValueError(
-                f"needs bytes {start}-{start + nbytes} of {file.path}, which has {file.nbytes}; it is truncated"
-            )
-        return ByteRange(file.path, start, start + nbytes)
 
     def _file(self, location: str) -> SourceFile:
         """The file that a location refers to, which must be in the model's folder."""

@@ -125,7 +125,10 @@ def read_record(path: str, metadata: Mapping[str, Any]) -> tuple[dict[str, Any],
     """
     if record.KEY not in metadata:
         return None
-    found = _document(path, metadata[record.KEY])
+    text = metadata[record.KEY]
+    if not isinstance(text, str):
+        raise record.damaged(path, TypeError("it is not a string"))
+    found = record.document(path, text)
     if "in" not in found or found["in"] == "shards":
         return None
     files: tuple[SourceFile, ...] = ()
@@ -141,12 +144,6 @@ def read_record(path: str, metadata: Mapping[str, Any]) -> tuple[dict[str, Any],
         if found.get("in") != "index":
             raise FormatError(f"{beside}: {path} names it as its record, but it does not have 'in': 'index'")
     return found, files
-
-
-def _document(path: str, text: object) -> dict[str, Any]:
-    if not isinstance(text, str):
-        raise record.damaged(path, TypeError("it is not a string"))
-    return record.document(path, text)
 
 
 def plain_names(path: str, names: object) -> list[str]:

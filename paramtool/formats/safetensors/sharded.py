@@ -16,11 +16,10 @@ from typing import Any
 
 from paramtool.errors import Defects, FormatError, MissingFileError, ParamtoolError, UnsafeError, plural, some
 from paramtool.formats import object_tree, strict_json
-from paramtool.formats.record import checks as record_checks
 from paramtool.formats.record import codec as record
 from paramtool.formats.record import layouts
+from paramtool.formats.record.codec import in_order
 from paramtool.formats.record.damage import DAMAGE
-from paramtool.formats.record.entries import in_order
 from paramtool.formats.safetensors.index import TOTAL_SIZE, plain_names, read_record
 from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import dataclass, frozen
@@ -38,7 +37,39 @@ def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
     if recorded is None:
         shards = _read_shards(path, weight_map, (), read_shard)
         _check_records(path, index_metadata, shards)
-        return _merge(source, weight_map, index_metadata, shards)
+        plain = Ranges.together([shard.storages for shard in shards.values()])
+        storages: dict[int, Storage] = {}
+        entries: dict[str, Entry] = {}
+        first = 0
+        for shard in shards.values():
+            numbers = Renumber(first)
+            first += max(shard.storages, default=-1) + 1
+            if plain is None:
+                storages |= {numbers.first + n: numbers.storage(s) for n, s in shard.storages.items()}
+            entries |= {name: numbers.entry(entry) for name, entry in shard.entries.items()}
+        trees = [shard.objects for shard in shards.values()]
+        _check_trees(source.path, shards, entries)
+        metadata, notes = merge_metadata(shards)
+        entries = _declared(entries, index_metadata)
+        extra = [n for n, e in entries.items() if n not in weight_map and not e.link]
+        if extra:
+            notes.append(f"{plural(len(extra), 'tensor')} in a shard but not in the index: {some(extra, 3)}")
+        tree = _merge_trees(trees)
+        roles = object_tree.roles(tree)
+        return Checkpoint(
+            format=f"{NAME} {next(iter(shards.values())).format}" if shards else NAME,
+            files=(source, *(file for shard in shards.values() for file in shard.files)),
+            storages=storages if plain is None else plain,
+            entries={n: object_tree.with_role(e, roles.get(n)) for n, e in _order(entries, weight_map).items()},
+            objects=tree,
+            sections=object_tree.sections(tree),
+            metadata=metadata,
+            index_metadata=own_metadata(index_metadata, entries),
+            producer=next((shard.producer for shard in shards.values() if shard.producer), ""),
+            unknown=tuple(unknown for shard in shards.values() for unknown in shard.unknown),
+            notes=(*notes, *(note for shard in shards.values() for note in shard.notes)),
+            modules=tuple(module for shard in shards.values() for module in shard.modules),
+        )
     document, files = recorded
     linked = linked_files(path, document, weight_map)
     shards = _read_shards(path, weight_map, linked, read_shard)
@@ -51,11 +82,11 @@ def _check_records(path: str, index_metadata: Mapping[str, Any], shards: Mapping
     links = {n: e.link.position for shard in shards.values() for n, e in shard.entries.items() if e.link}
     text = index_metadata.get(record.KEY)
     document = record.document(path, text) if isinstance(text, str) else {}
-    record_checks.form(path, document, ())
+    record.form(path, document, ())
     placed = {name: position for name, position in links.items() if position >= 0}
-    defects = list(record_checks.shards(document, placed))
+    defects = list(record.shards(document, placed))
     if defects:
-        raise Defects(path, defects, record_checks.CHANGED)
+        raise Defects(path, defects, record.CHANGED)
 
 
 def _check_trees(path: str, shards: Mapping[str, Checkpoint], entries: Entries) -> None:
@@ -65,7 +96,7 @@ def _check_trees(path: str, shards: Mapping[str, Checkpoint], entries: Entries) 
     if stray:
         what = "the objects in its alias record refer to a tensor"
         lines = [f"{file}: {what} {name!r:.200}, which no shard has" for file, name in stray]
-        raise Defects(path, lines, record_checks.CHANGED)
+        raise Defects(path, lines, record.CHANGED)
 
 
 def _read_shards(
@@ -130,47 +161,6 @@ def _name_defects(weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint
 def _is_span(shard: Checkpoint, name: str) -> bool:
     """Whether a name of the index is a stored span, which is not a tensor's name."""
     return name.startswith("paramtool.span/") and shard.producer == "paramtool"
-
-
-def _merge(
-    index: SourceFile,
-    weight_map: Mapping[str, str],
-    index_metadata: Mapping[str, Any],
-    shards: Mapping[str, Checkpoint],
-) -> Checkpoint:
-    plain = Ranges.together([shard.storages for shard in shards.values()])
-    storages: dict[int, Storage] = {}
-    entries: dict[str, Entry] = {}
-    first = 0
-    for shard in shards.values():
-        numbers = Renumber(first)
-        first += max(shard.storages, default=-1) + 1
-        if plain is None:
-            storages |= {numbers.first + n: numbers.storage(s) for n, s in shard.storages.items()}
-        entries |= {name: numbers.entry(entry) for name, entry in shard.entries.items()}
-    trees = [shard.objects for shard in shards.values()]
-    _check_trees(index.path, shards, entries)
-    metadata, notes = merge_metadata(shards)
-    entries = _declared(entries, index_metadata)
-    extra = [n for n, e in entries.items() if n not in weight_map and not e.link]
-    if extra:
-        notes.append(f"{plural(len(extra), 'tensor')} in a shard but not in the index: {some(extra, 3)}")
-    tree = _merge_trees(trees)
-    roles = object_tree.roles(tree)
-    return Checkpoint(
-        format=f"{NAME} {next(iter(shards.values())).format}" if shards else NAME,
-        files=(index, *(file for shard in shards.values() for file in shard.files)),
-        storages=storages if plain is None else plain,
-        entries={n: object_tree.with_role(e, roles.get(n)) for n, e in _order(entries, weight_map).items()},
-        objects=tree,
-        sections=object_tree.sections(tree),
-        metadata=metadata,
-        index_metadata=own_metadata(index_metadata, entries),
-        producer=next((shard.producer for shard in shards.values() if shard.producer), ""),
-        unknown=tuple(unknown for shard in shards.values() for unknown in shard.unknown),
-        notes=(*notes, *(note for shard in shards.values() for note in shard.notes)),
-        modules=tuple(module for shard in shards.values() for module in shard.modules),
-    )
 
 
 def _order(entries: Entries, weight_map: Mapping[str, str]) -> dict[str, Entry]:
@@ -266,7 +256,11 @@ def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Collection[
         views |= {(file, name): numbers.view(view) for name, view in shard.views().items()}
     stored = {name: views[file, name] for name, file in said.weight_map.items()}
     document, hidden = _qualified(path, said.document, views, set(linked), stored=stored)
-    names = record.decode_document(path, {**stored, **hidden}, document, _texts(path, document), whole=True)
+    # The files' own metadata, from the record
+    texts = document.get("metadata", {})
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+        raise FormatError(f"{path}: the metadata in its alias record must map strings to strings")
+    names = record.decode_document(path, {**stored, **hidden}, document, texts, whole=True)
     metadata, notes = merge_metadata(omit(shards, linked))
     used = {int(view.storage) for view in [*stored.values(), *hidden.values()]}
     tree = names.objects if names.objects is not None else EMPTY
@@ -300,7 +294,7 @@ def _qualified(
     """
     found = dict(document)
     hidden: dict[str, View] = {}
-    record_checks.form(path, document)
+    record.form(path, document)
     try:
         aliases = found["aliases"].items()
         found["aliases"] = {}
@@ -320,14 +314,6 @@ def _qualified(
     except DAMAGE as error:
         raise record.damaged(path, error) from None
     return found, hidden
-
-
-def _texts(path: str, document: Mapping[str, Any]) -> Mapping[str, str]:
-    """The files' own metadata, from the record."""
-    texts = document.get("metadata", {})
-    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise FormatError(f"{path}: the metadata in its alias record must map strings to strings")
-    return texts
 
 
 # --- Helpers for reading shards, whether the index or the shards hold the record -------------------------------------

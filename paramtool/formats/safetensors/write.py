@@ -50,7 +50,11 @@ def lay_out_sharded(plan: Plan, max_shard_size: int, name: WeightsName, align: i
     The names, `weight_map` and `total_size` are what transformers, accelerate and huggingface_hub read.
     """
     refuse(plan)
-    shards = list(split(plan.targets, max_shard_size, _alias_cost(plan)))
+    # {target: estimated bytes of its aliases in the header}
+    cost: dict[str, int] = {}
+    for alias in plan.aliases:
+        cost[alias.owner] = cost.get(alias.owner, 0) + 2 * len(alias.name) + len(alias.owner) + 400
+    shards = list(split(plan.targets, max_shard_size, cost))
     files = []
     weight_map: dict[str, str] = {}
     for k, targets in enumerate(shards):
@@ -58,14 +62,6 @@ def lay_out_sharded(plan: Plan, max_shard_size: int, name: WeightsName, align: i
         files.append(shard(file, targets, _metadata_for(plan, targets, shard=k), align))
         weight_map |= {target.name: file for target in targets}
     return (*files, index.over_shards(plan, weight_map, name.index))
-
-
-def _alias_cost(plan: Plan) -> dict[str, int]:
-    """{target: estimated bytes of its aliases in the header}."""
-    cost: dict[str, int] = {}
-    for alias in plan.aliases:
-        cost[alias.owner] = cost.get(alias.owner, 0) + 2 * len(alias.name) + len(alias.owner) + 400
-    return cost
 
 
 def split(

@@ -57,7 +57,15 @@ def read(path: str) -> Checkpoint:
     else:
         nodes = parse(Reader(data, f"{path}: {KEY}", "a graph of TensorFlow's objects"))
         found, notes = named(nodes, bundle.rows, len(data))
-        found += _rest(bundle, found)
+        # The tensors that the graph does not name, under their keys
+        known = {one.key for one in found} | {KEY}
+        taken = {name for one in found for name in one.names}
+        keys = [key for key in bundle.rows if key not in known]
+        if clash := [key for key in keys if key in taken]:
+            raise FormatError(
+                f"{bundle.where}: the name {clash[0]!r:.200} is that of another tensor by its graph of objects"
+            )
+        found += [NamedNode(key, (key,), role(key, bundle.rows)) for key in keys]
     entries: dict[str, Entry] = {}
     first: dict[str, Entry] = {}
     for one in found:
@@ -86,18 +94,6 @@ def read(path: str) -> Checkpoint:
         notes=(*notes, *tensors.notes(), *config.notes, *more),
         modules=tuple(modules),
     )
-
-
-def _rest(bundle: Bundle, found: list[NamedNode]) -> list[NamedNode]:
-    """The tensors that the graph does not name, under their keys."""
-    known = {one.key for one in found} | {KEY}
-    taken = {name for one in found for name in one.names}
-    keys = [key for key in bundle.rows if key not in known]
-    if clash := [key for key in keys if key in taken]:
-        raise FormatError(
-            f"{bundle.where}: the name {clash[0]!r:.200} is that of another tensor by its graph of objects"
-        )
-    return [NamedNode(key, (key,), role(key, bundle.rows)) for key in keys]
 
 
 def _graph_bytes(bundle: Bundle) -> bytes | None:
@@ -475,12 +471,9 @@ class _Namer:
                     visits[child] += 1
                     waiting.append(_Step(child, step, name, step.depth + 1))
                 else:
-                    self._note("not all names of shared variables are listed: there are too many")
+                    if "not all names of shared variables are listed: there are too many" not in self.notes:
+                        self.notes.append("not all names of shared variables are listed: there are too many")
         return found
-
-    def _note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
 
     def run(self) -> tuple[list[NamedNode], list[str]]:
         """Every tensor that the graph names."""

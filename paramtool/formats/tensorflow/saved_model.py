@@ -69,7 +69,8 @@ def _texts(path: str) -> tuple[list[str], str]:
         reader = Reader(Contents(file, source.nbytes), path, "a file of a SavedModel")
         if os.path.basename(path) == METADATA:
             return [*_of_metadata(reader)], ""
-        return [*_of_model(reader)], _version(reader)
+        said = (one for graph in _graphs(reader) for one in reader.messages(graph, "meta_info_def", _proto.META_INFO))
+        return [*_of_model(reader)], reader.text(next(said, {}), "tensorflow_version")
 
 
 def _of_metadata(reader: Reader) -> Iterator[str]:
@@ -90,12 +91,6 @@ def _of_model(reader: Reader) -> Iterator[str]:
 
 def _graphs(reader: Reader) -> Iterator[Message]:
     return reader.messages(reader.whole(_proto.SAVED_MODEL), "meta_graphs", _proto.META_GRAPH)
-
-
-def _version(reader: Reader) -> str:
-    """The version of TensorFlow that wrote a SavedModel; empty if it does not say."""
-    said = (one for graph in _graphs(reader) for one in reader.messages(graph, "meta_info_def", _proto.META_INFO))
-    return reader.text(next(said, {}), "tensorflow_version")
 
 
 def _read(texts: list[str], source: str) -> KerasConfig:

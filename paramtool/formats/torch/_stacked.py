@@ -13,7 +13,7 @@ from typing import BinaryIO
 from paramtool.errors import FormatError
 from paramtool.formats.files import Contents
 from paramtool.formats.pickle.values import Result, Use
-from paramtool.formats.torch._storages import Storages, checkpoint_of
+from paramtool.formats.torch.storages import Storages, checkpoint_of
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import Backing, ByteRange, SourceFile
 

@@ -13,8 +13,8 @@ from typing import BinaryIO
 from paramtool.errors import FormatError, plural
 from paramtool.formats.files import Contents
 from paramtool.formats.pickle.read import load
-from paramtool.formats.torch._storages import Storages, checkpoint_of
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, PickledTensor, StorageRef, storage_dtype
+from paramtool.formats.torch.storages import Storages, checkpoint_of
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, SourceFile
@@ -36,7 +36,11 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
         raise FormatError(f"{where}: is a damaged tar archive: {error}") from None
     places = {m.name.removeprefix("./"): (m.offset_data, m.offset_data + m.size) for m in members}
     if not members:
-        _refuse_other(where, [member.name for member in held])
+        # FormatError if the archive is one that another program writes
+        from paramtool.formats import foreign
+
+        if found := foreign.archive([member.name for member in held]):
+            raise FormatError(f"{where}: is {found.what}", hint=found.hint)
     if len(members) != len(wanted) or places.keys() != wanted:
         raise FormatError(
             f"{where}: is a tar archive without `pickle`, `storages` and `tensors`; torch did not write it"
@@ -76,14 +80,6 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
     storages.pickle_nbytes += body.stop - places["pickle"][0]
     storages.uses += body.uses
     return checkpoint_of("tar", storages, [backings[key] for key in storages.whole], body.value)
-
-
-def _refuse_other(where: str, names: list[str]) -> None:
-    """FormatError if the archive is one that another program writes."""
-    from paramtool.formats import foreign
-
-    if found := foreign.archive(names):
-        raise FormatError(f"{where}: is {found.what}", hint=found.hint)
 
 
 @dataclass

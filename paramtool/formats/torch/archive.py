@@ -16,8 +16,8 @@ from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import sniff
 from paramtool.formats.files import read_bytes
 from paramtool.formats.pickle.values import Instance, Use
-from paramtool.formats.torch._storages import Storages, checkpoint_of
 from paramtool.formats.torch.globals import PickledTensor, StorageRef
+from paramtool.formats.torch.storages import Storages, checkpoint_of
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType

@@ -196,7 +196,16 @@ class Walk:
                 return Opaque(value.path, ())
             case Instance():
                 self._count(0, len(value.path))
-                return self._instance(value, path)
+                if value.path in MAPPINGS:
+                    attributes = None if value.state is None else self.node(_attributes(value.state), path)
+                    args = self._made_from(value, path)
+                    return Mapping(value.path, self._pairs((value.mapping or {}).items(), path), attributes, args)
+                if value.path in _SEQUENCES and value.state is None:
+                    items = value.args if value.sequence is None else value.sequence
+                    return Sequence(value.path, self._items(items, path), self._made_from(value, path))
+                parts = tuple(self._instance_parts(value, path))
+                # without parts it would be the class
+                return Opaque(value.path, parts or (("args", Sequence("tuple", ())),))
         return Opaque(type(value).__name__, ())
 
     def _array(self, value: NumpyArray, path: Path) -> Node:
@@ -270,17 +279,6 @@ class Walk:
             found.append(self.node(item, (*path, str(k))))
         return tuple(found)
 
-    def _instance(self, value: Instance, path: Path) -> Node:
-        if value.path in MAPPINGS:
-            attributes = None if value.state is None else self.node(_attributes(value.state), path)
-            args = self._made_from(value, path)
-            return Mapping(value.path, self._pairs((value.mapping or {}).items(), path), attributes, args)
-        if value.path in _SEQUENCES and value.state is None:
-            items = value.args if value.sequence is None else value.sequence
-            return Sequence(value.path, self._items(items, path), self._made_from(value, path))
-        parts = tuple(self._instance_parts(value, path))
-        return Opaque(value.path, parts or (("args", Sequence("tuple", ())),))  # without parts it would be the class
-
     def _made_from(self, value: Instance, path: Path) -> tuple[Node, ...]:
         """Arguments of a container that are not its items: a factory, a greatest length."""
         if value.path == "collections.defaultdict":
@@ -300,20 +298,17 @@ class Walk:
             yield "items", Sequence("list", self._items(value.sequence, path))
         if isinstance(value.state, dict):
             state = {k: v for k, v in value.state.items() if not (self.is_inner and k in _OF_PROCESS)}
-            yield "state", Mapping("dict", self._state_pairs(state, path))
+            # Attributes of an object; those of a module that hold its tensors add nothing to the path
+            is_module = "_parameters" in state and "_modules" in state
+            pairs: list[tuple[Key, Node]] = []
+            for key, child in state.items():
+                if is_module and key in _MODULE_PARTS:
+                    pairs.append((str(key), self.node(child, path)))
+                else:
+                    pairs.extend(self._pairs([(key, child)], path))
+            yield "state", Mapping("dict", tuple(pairs))
         elif value.state is not None:
             yield "state", self.node(value.state, path)
-
-    def _state_pairs(self, state: dict[object, object], path: Path) -> tuple[tuple[Key, Node], ...]:
-        """Attributes of an object; those of a module that hold its tensors add nothing to the path."""
-        is_module = "_parameters" in state and "_modules" in state
-        pairs: list[tuple[Key, Node]] = []
-        for key, child in state.items():
-            if is_module and key in _MODULE_PARTS:
-                pairs.append((str(key), self.node(child, path)))
-            else:
-                pairs.extend(self._pairs([(key, child)], path))
-        return tuple(pairs)
 
 
 def long_value(value: PickledSpan) -> str:

@@ -113,6 +113,8 @@ def segments(plan: Plan, tree: Node) -> tuple[Segment, ...]:
     except _check.Wrong as error:
         hint = "no program pickles objects in this form; --plain writes them as dicts and lists"
         raise PlanError(f"{plan.source}: torch.load would not open what would be written: {error}", hint) from None
+    from hashlib import sha256
+
     members: list[tuple[str, bytes | Target]] = [
         ("data.pkl", pickle),
         (".format_version", b"1"),
@@ -120,7 +122,7 @@ def segments(plan: Plan, tree: Node) -> tuple[Segment, ...]:
         ("byteorder", b"little"),
         *((f"data/{key}", storage.content) for key, storage in enumerate(pickling.numbers)),
         ("version", b"3\n"),
-        (".data/serialization_id", _identity(pickle)),
+        (".data/serialization_id", f"{int.from_bytes(sha256(pickle).digest(), 'big') % 10**40:040}".encode()),
     ]
     if beside := _record.encode(plan):
         members.append((TORCH_RECORD, beside))
@@ -140,13 +142,6 @@ def refuse(plan: Plan, found: FittedTree) -> None:
             "(of modules the tensors alone), and -o NAME.safetensors keeps that data in the file's metadata"
         )
         raise PlanError(listed(head, found.refused), hint=hint)
-
-
-def _identity(pickle: bytes) -> bytes:
-    """40 digits that say which file this is, from everything that is known before it is written."""
-    from hashlib import sha256
-
-    return f"{int.from_bytes(sha256(pickle).digest(), 'big') % 10**40:040}".encode()
 
 
 # --- alias sets ----------------------------------------------------------------------------------------------------

@@ -117,10 +117,29 @@ def read_directory(
     entries = list(_entries(directory, report))
     for close in _close_together(entries):
         _read_locals(archive, close, report)
-    _check_names(entries, report, case_matters)
+    # Names must be relative paths, and differ by more than the case of ASCII letters (miniz ignores it)
+    seen: dict[bytes, bytes] = {}
+    for entry in entries:
+        raw = entry.raw
+        if leaves_folder(raw):
+            report.add(entry.name, "found a name that leaves its folder; expected a relative path with '/'")
+        other = seen.setdefault(raw if case_matters else raw.lower(), raw)
+        if other is raw:
+            continue
+        if other == raw:
+            report.add(entry.name, "found this name twice; expected each name once")
+        else:
+            twin = other.decode("utf-8", "backslashreplace")
+            report.add(entry.name, f"found also {twin!r}; expected names that differ in more than case")
     _check_places(entries, directory, report)
     report.finish()
-    return _members(entries, start)
+    # The entries that are files; CRCs are None if every file that has bytes carries CRC 0
+    files = [e for e in entries if e.name[-1:] not in ("", "/")]
+    computed = any(e.crc32 for e in files) or not any(e.nbytes for e in files)
+    return tuple(
+        Member(e.name, e.method, e.crc32 if computed else None, start + e.byte_start, e.stored_nbytes, e.nbytes)
+        for e in files
+    )
 
 
 def crc_places(file: BinaryIO, where: str, name: str, *, start: int = 0, stop: int | None = None) -> list[int]:
@@ -347,7 +366,26 @@ def _entries(directory: _Directory, report: _ArchiveDefects) -> Iterator[_Direct
         if extra_stop + fields[12] > len(content):
             report.add("", f"found directory entry {found + 1} truncated; expected its name and extra field")
             return
-        yield _entry(fields, content[at + CENTRAL.size : name_stop], content[name_stop:extra_stop], report)
+        # One line of the directory, zip64 applied, with the checks that need no other line
+        raw = content[at + CENTRAL.size : name_stop]
+        extra = content[name_stop:extra_stop]
+        flags, method, crc32, stored_nbytes, nbytes = fields[3], fields[4], fields[7], fields[8], fields[9]
+        disk, header_start = fields[13], fields[16]
+        name = _decode(raw, report)
+        if extra or FULL32 in (stored_nbytes, nbytes, header_start):
+            narrow = (nbytes, stored_nbytes, header_start)
+            nbytes, stored_nbytes, header_start = _widen(narrow, extra, name, report)
+        if disk:
+            report.add(name, f"found on disk {disk}; expected one whole file")
+        if flags & REFUSED_FLAGS:
+            report.add(name, f"found flags {flags:#06x}, encrypted or patched; expected a plain member")
+        if method not in (STORED, DEFLATED):
+            report.add(name, f"found compression method {method}; expected 0 (stored) or 8 (deflated)")
+        if method == STORED and stored_nbytes != nbytes:
+            report.add(name, f"found {stored_nbytes:,} bytes stored as {nbytes:,}; expected equal sizes")
+        if nbytes and name[-1:] in ("", "/"):
+            report.add(name or "(empty name)", f"found {nbytes:,} bytes in a folder; expected none")
+        yield _DirectoryEntry(raw, name, flags, method, crc32, stored_nbytes, nbytes, header_start)
         at = extra_stop + fields[12]
         found += 1
         if found > directory.entries:
@@ -357,27 +395,6 @@ def _entries(directory: _Directory, report: _ArchiveDefects) -> Iterator[_Direct
         counted = directory.entries if more else found
         expected = f"expected {directory.entries:,} as in the end record"
         report.add("", f"found {more}{counted:,} directory entries; {expected}")
-
-
-def _entry(fields: tuple[int, ...], raw: bytes, extra: bytes, report: _ArchiveDefects) -> _DirectoryEntry:
-    """One line of the directory, zip64 applied, with the checks that need no other line."""
-    flags, method, crc32, stored_nbytes, nbytes = fields[3], fields[4], fields[7], fields[8], fields[9]
-    disk, header_start = fields[13], fields[16]
-    name = _decode(raw, report)
-    if extra or FULL32 in (stored_nbytes, nbytes, header_start):
-        narrow = (nbytes, stored_nbytes, header_start)
-        nbytes, stored_nbytes, header_start = _widen(narrow, extra, name, report)
-    if disk:
-        report.add(name, f"found on disk {disk}; expected one whole file")
-    if flags & REFUSED_FLAGS:
-        report.add(name, f"found flags {flags:#06x}, encrypted or patched; expected a plain member")
-    if method not in (STORED, DEFLATED):
-        report.add(name, f"found compression method {method}; expected 0 (stored) or 8 (deflated)")
-    if method == STORED and stored_nbytes != nbytes:
-        report.add(name, f"found {stored_nbytes:,} bytes stored as {nbytes:,}; expected equal sizes")
-    if nbytes and name[-1:] in ("", "/"):
-        report.add(name or "(empty name)", f"found {nbytes:,} bytes in a folder; expected none")
-    return _DirectoryEntry(raw, name, flags, method, crc32, stored_nbytes, nbytes, header_start)
 
 
 def _decode(raw: bytes, report: _ArchiveDefects) -> str:
@@ -501,23 +518,6 @@ def leaves_folder(name: bytes) -> bool:
     )
 
 
-def _check_names(entries: list[_DirectoryEntry], report: _ArchiveDefects, case_matters: bool) -> None:
-    """Names must be relative paths, and differ by more than the case of ASCII letters (miniz ignores it)."""
-    seen: dict[bytes, bytes] = {}
-    for entry in entries:
-        raw = entry.raw
-        if leaves_folder(raw):
-            report.add(entry.name, "found a name that leaves its folder; expected a relative path with '/'")
-        other = seen.setdefault(raw if case_matters else raw.lower(), raw)
-        if other is raw:
-            continue
-        if other == raw:
-            report.add(entry.name, "found this name twice; expected each name once")
-        else:
-            twin = other.decode("utf-8", "backslashreplace")
-            report.add(entry.name, f"found also {twin!r}; expected names that differ in more than case")
-
-
 def _check_places(entries: list[_DirectoryEntry], directory: _Directory, report: _ArchiveDefects) -> None:
     """Members must lie between byte 0 and the directory and share no byte.
 
@@ -536,16 +536,6 @@ def _check_places(entries: list[_DirectoryEntry], directory: _Directory, report:
             report.add(name, f"found its payload to end at byte {next_stop:,}; {expected}")
         if next_stop > stop:
             stop, last = next_stop, name
-
-
-def _members(entries: list[_DirectoryEntry], start: int) -> tuple[Member, ...]:
-    """The entries that are files; CRCs are None if every file that has bytes carries CRC 0."""
-    files = [e for e in entries if e.name[-1:] not in ("", "/")]
-    computed = any(e.crc32 for e in files) or not any(e.nbytes for e in files)
-    return tuple(
-        Member(e.name, e.method, e.crc32 if computed else None, start + e.byte_start, e.stored_nbytes, e.nbytes)
-        for e in files
-    )
 
 
 def _inflate(descriptor: int, member: Member, spot: str) -> bytes:

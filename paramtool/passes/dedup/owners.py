@@ -21,9 +21,15 @@ def owned(graph: AliasGraph, choice: Choice) -> AliasGraph:
     """
     # {span: its name when spans are numbered in file order}
     spans = [owner for owner in graph.owners if owner in graph.anonymous]
+    # {owner: the name that should own it}, chosen from the names that are all of it, row by row
+    covers = grouped(
+        (member.owner, name)
+        for name, member in graph.names.items()
+        if member.window.is_contiguous and fills(member, graph) and _can_own(member, graph)
+    )
     new = (
         {owner: owner for owner in graph.owners}
-        | _chosen(graph, choice)
+        | {owner: choice(names) for owner, names in covers.items() if owner not in graph.anonymous}
         | dict(zip(sorted(spans, key=_first(graph).__getitem__), spans, strict=True))
     )
     changed = {owner: name for owner, name in new.items() if owner != name}
@@ -41,16 +47,6 @@ def owned(graph: AliasGraph, choice: Choice) -> AliasGraph:
         anonymous=frozenset(new[owner] for owner in graph.anonymous),
         derived={new[owner]: _seen(one, views[owner], new) for owner, one in graph.derived.items()},
     )
-
-
-def _chosen(graph: AliasGraph, choice: Choice) -> dict[str, str]:
-    """{owner: the name that should own it}, chosen from the names that are all of it, row by row."""
-    covers = grouped(
-        (member.owner, name)
-        for name, member in graph.names.items()
-        if member.window.is_contiguous and fills(member, graph) and _can_own(member, graph)
-    )
-    return {owner: choice(names) for owner, names in covers.items() if owner not in graph.anonymous}
 
 
 def _can_own(member: Alias, graph: AliasGraph) -> bool:

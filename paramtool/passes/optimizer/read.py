@@ -69,7 +69,46 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
         lines: list[str] = []
         if one.is_flat:
             one = one._replace(node=tree.unflattened(one.node, lines))
-        found.append(_of_torch(one, views, checkpoint.format, lines))
+        # An optimizer with `state` and `param_groups`; what contradicts itself is added to `defects`
+        numbered = _numbered(one.node, views)
+        is_object = numbered != one.node or isinstance(one.around, Opaque)
+        groups = tuple(_groups(numbered, lines))
+        state: dict[int | str, Node] = {}
+        node = under(numbered, _TORCH[0])
+        assert isinstance(node, Mapping)
+        for key, child in node.items:
+            state[key if isinstance(key, (int, str)) else word(key)] = child
+        where: dict[int | str, int] = {}  # in the order of the groups
+        for k, group in enumerate(groups):
+            for key in group.keys:
+                if key in where:
+                    both = f"group {k} twice" if where[key] == k else f"groups {where[key]} and {k}"
+                    lines.append(f"entry {key!r} is in {both}")
+                where.setdefault(key, k)
+        strangers = [key for key in state if key not in where]
+        by_name = any(isinstance(key, str) for key in where)
+        lost = [key for key in strangers if by_name or not isinstance(key, str)]
+        if lost:
+            many = f"{plural(len(lost), 'entry', 'entries')} that no group has: {', '.join(map(repr, lost[:10]))}"
+            lines.append(f"`state` has {many}; the groups have {plural(len(where), 'entry', 'entries')}")
+        names = [slot for entry in state.values() if isinstance(entry, Mapping) for slot, _ in _pairs(entry)]
+        # What an optimizer is, and why its state cannot follow
+        first = next((group.settings for group in groups if group.keys), groups[0].settings if groups else None)
+        settings = {str(key): node for key, node in first.items} if isinstance(first, Mapping) else {}
+        algorithm, refused = slots.algorithm_of(names, settings)
+        if is_object:
+            refused = refused or "it was pickled as an object, and not as a state dict"
+        if len(strangers) > len(lost):
+            own = next(key for key in strangers if key not in lost)
+            refused = refused or f"it keeps {own!r}, which is not the state of one parameter"
+        entries = tuple(
+            StateEntry(key, group, tuple(_slots(state.get(key), views, algorithm))) for key, group in where.items()
+        )
+        form = "dcp-flat" if one.is_flat else "dcp" if checkpoint.format == "dcp" or by_name else "torch"
+        if checkpoint.format.startswith(("deepspeed", "universal")):
+            form = "deepspeed"
+        masters = _masters(one, groups)
+        found.append(OptimizerState(one.at, form, algorithm, entries, groups, masters=masters, refused=refused))
         defects += (f"{one.at or 'the optimizer'}: {line}" for line in lines)
     if defects:
         raise Defects(checkpoint.path, defects, hint="the optimizer's state is damaged, or was edited")
@@ -109,46 +148,6 @@ def _found(objects: Node) -> Iterator[_OptimizerNode]:
             todo += [(f"{at}.{key}".lstrip("."), child, None) for key, child in reversed(inner)]
         else:
             todo += [(at, child, node) for child in reversed(children(node))]
-
-
-def _of_torch(found: _OptimizerNode, views: Views, file_format: str, defects: list[str]) -> OptimizerState:
-    """An optimizer with `state` and `param_groups`; what contradicts itself is added to `defects`."""
-    numbered = _numbered(found.node, views)
-    is_object = numbered != found.node or isinstance(found.around, Opaque)
-    groups = tuple(_groups(numbered, defects))
-    state: dict[int | str, Node] = {}
-    node = under(numbered, _TORCH[0])
-    assert isinstance(node, Mapping)
-    for key, child in node.items:
-        state[key if isinstance(key, (int, str)) else word(key)] = child
-    where: dict[int | str, int] = {}  # in the order of the groups
-    for k, group in enumerate(groups):
-        for key in group.keys:
-            if key in where:
-                both = f"group {k} twice" if where[key] == k else f"groups {where[key]} and {k}"
-                defects.append(f"entry {key!r} is in {both}")
-            where.setdefault(key, k)
-    strangers = [key for key in state if key not in where]
-    by_name = any(isinstance(key, str) for key in where)
-    lost = [key for key in strangers if by_name or not isinstance(key, str)]
-    if lost:
-        many = f"{plural(len(lost), 'entry', 'entries')} that no group has: {', '.join(map(repr, lost[:10]))}"
-        defects.append(f"`state` has {many}; the groups have {plural(len(where), 'entry', 'entries')}")
-    names = [slot for entry in state.values() if isinstance(entry, Mapping) for slot, _ in _pairs(entry)]
-    algorithm, refused = _algorithm(names, groups)
-    if is_object:
-        refused = refused or "it was pickled as an object, and not as a state dict"
-    if len(strangers) > len(lost):
-        own = next(key for key in strangers if key not in lost)
-        refused = refused or f"it keeps {own!r}, which is not the state of one parameter"
-    entries = tuple(
-        StateEntry(key, group, tuple(_slots(state.get(key), views, algorithm))) for key, group in where.items()
-    )
-    form = "dcp-flat" if found.is_flat else "dcp" if file_format == "dcp" or by_name else "torch"
-    if file_format.startswith(("deepspeed", "universal")):
-        form = "deepspeed"
-    masters = _masters(found, groups)
-    return OptimizerState(found.at, form, algorithm, entries, groups, masters=masters, refused=refused)
 
 
 def _numbered(node: Mapping, views: Views) -> Mapping:
@@ -207,13 +206,6 @@ def _groups(node: Mapping, defects: list[str]) -> Iterator[Group]:
             defects.append(f"group {k} has {len(names)} `param_names` for {plural(len(keys), 'entry', 'entries')}")
         settings = tuple(item for item in one.items if item[0] not in _NOT_SETTINGS)
         yield Group(keys, replace(one, items=settings), names)  # type: ignore[arg-type]  # numbers and names
-
-
-def _algorithm(names: list[str], groups: tuple[Group, ...]) -> tuple[str, str]:
-    """What an optimizer is, and why its state cannot follow."""
-    first = next((group.settings for group in groups if group.keys), groups[0].settings if groups else None)
-    settings = {str(key): node for key, node in first.items} if isinstance(first, Mapping) else {}
-    return slots.algorithm_of(names, settings)
 
 
 def _slots(entry: Node | None, views: Views, algorithm: str) -> Iterator[Slot]:

@@ -25,10 +25,9 @@ from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Digits, Stored, part_shapes, whole
 from paramtool.parts.widths import exceptions
 from paramtool.passes.parts import consistency, following
-from paramtool.passes.parts import order as first_order
 from paramtool.passes.parts.fuse import Joint
 from paramtool.passes.parts.recorded import family_layouts, put_together
-from paramtool.passes.parts.rewrite import Rearranged
+from paramtool.passes.parts.rewrite import Rearranged, of_made, of_parts
 
 
 class DialectChange(NamedTuple):
@@ -79,11 +78,11 @@ def dialect_change(
     unsure = check(hub, model.config)
     made = with_head(write, write.write(hub), model.config)
     _refuse_left(made)
-    order = first_order.of_parts(held, hub, ranks, order) if ranks is not None else ()
+    order = of_parts(held, hub, ranks, order) if ranks is not None else ()
     if found.beside:
         held, made = following.followed(held, made, found, shapes, packing=model.packing)
     return DialectChange(
-        Rearranged(tuple(put_together(held, joints)), tuple(made), first_order.of_made(made, hub, order)),
+        Rearranged(tuple(put_together(held, joints)), tuple(made), of_made(made, hub, order)),
         (*write.caveats(hub), *unsure),
         added_heads(write, made),
         tuple(order),

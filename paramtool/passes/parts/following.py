@@ -16,9 +16,8 @@ from paramtool.model.view import Shape, Shapes
 from paramtool.parts import patterns
 from paramtool.parts.blocks import Image
 from paramtool.parts.companions import VLLM, Followers, follow
-from paramtool.parts.packing import MXFP4, Packing
 from paramtool.parts.pieces import Stored, whole
-from paramtool.parts.schemes import BASE, PAIR, SHOWN, is_companion, logical, with_method
+from paramtool.parts.schemes import BASE, MXFP4, PAIR, SHOWN, Packing, is_companion, logical, with_method
 
 if TYPE_CHECKING:
     from paramtool.passes.parts.find import ApartGroup, FusedGroup

@@ -18,8 +18,8 @@ from paramtool.model.view import Shapes
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.companions import factors
 from paramtool.parts.layout import FusedRow, PartLayout, group
-from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored, whole
+from paramtool.parts.schemes import Packing
 from paramtool.parts.sizes import Sizes, UnknownSize
 from paramtool.parts.solving import PartTensor
 from paramtool.passes.parts import following, layouts_seen

@@ -67,22 +67,18 @@ def tensors_of(names: Iterable[str], layout: PartLayout, at: Sequence[str], wher
     for pattern in [one for one in at if one not in fits]:
         layers = {child: one for child, one in others[pattern].items() if not _bare_kind(child)} or others[pattern]
         if len(layers) > 1:
-            raise _several(pattern, layers, layout, where)
+            matched = list(layers)
+            called = some([variant[0] for variant in variants_of(layout)], 4)
+            raise LayoutError(
+                f"{where}: --at {pattern!r} matches no tensor that layout {layout.name} is known for ({called}); it "
+                f"matches {plural(len(matched), 'other name')}, which {'was' if len(matched) == 1 else 'were'} not "
+                f"used: {some(matched, 5)}",
+                hint="name the fused tensor itself, such as --at '*.attn.NAME'; `inspect` shows the names",
+            )
         for child, tensors in layers.items():
             for base, suffix, name in tensors:
                 found.setdefault(base, {}).setdefault(suffix, {})[0] = (child, name)
     return found
-
-
-def _several(pattern: str, others: Iterable[str], layout: PartLayout, where: str) -> LayoutError:
-    matched = list(others)
-    called = some([variant[0] for variant in variants_of(layout)], 4)
-    return LayoutError(
-        f"{where}: --at {pattern!r} matches no tensor that layout {layout.name} is known for ({called}); it matches "
-        f"{plural(len(matched), 'other name')}, which {'was' if len(matched) == 1 else 'were'} not used: "
-        f"{some(matched, 5)}",
-        hint="name the fused tensor itself, such as --at '*.attn.NAME'; `inspect` shows the names",
-    )
 
 
 def _is_of_other(module: str, child: str, layout: PartLayout, *, is_chosen: bool) -> bool:

@@ -143,7 +143,11 @@ def ignored(
             left.append(name)
     if left:
         head = f"layout {one.layout.name} has no place for {plural(len(left), 'tensor')} beside its weights"
-        raise _unaccounted(checkpoint, one.at, head, left, explained=_explained_by(checkpoint, one, left))
+        wanted, libraries = {*one.tensors.values(), *left}, homes(checkpoint.format)
+        found = [n.layout.name for n in _other_readings(checkpoint, one) if wanted <= set(n.tensors.values())]
+        raise _unaccounted(
+            checkpoint, one.at, head, left, explained=[name for name in found if is_at_home(name, libraries)]
+        )
 
 
 def _ignored(name: str, patterns: Iterable[str]) -> bool:
@@ -197,13 +201,6 @@ def _at_the_top(checkpoint: Checkpoint, one: Network) -> set[str]:
     stem = re.compile(rf"(?:{'|'.join(map(re.escape, _begins(one)))})(?:{STEMS})(?:[./].*)?", re.DOTALL | re.IGNORECASE)
     stems = [name for name in checkpoint.entries if one.layout.name in WRAPPED and stem.fullmatch(name)]
     return states.union(stems, *(names for names in found if names > mine))
-
-
-def _explained_by(checkpoint: Checkpoint, one: Network, left: list[str]) -> list[str]:
-    """The layouts that account for all of these names."""
-    wanted, libraries = {*one.tensors.values(), *left}, homes(checkpoint.format)
-    found = [n.layout.name for n in _other_readings(checkpoint, one) if wanted <= set(n.tensors.values())]
-    return [name for name in found if is_at_home(name, libraries)]
 
 
 def _unaccounted(

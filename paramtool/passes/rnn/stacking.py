@@ -53,7 +53,10 @@ def stacked(where: str, networks: Sequence[Network], stacks: Iterable[Stack]) ->
     """
     found = list(networks)
     for stack in stacks:
-        by_name = _by_name(found)
+        # Networks by module, and by the last part of a module's path if only one network has it
+        whole = {one.at: one for one in found}
+        short = grouped((re.split("[./]", one.at)[-1], one) for one in whole.values())
+        by_name = {name: ones[0] for name, ones in short.items() if len(ones) == 1} | whole
         if unknown := [at for at in stack.old if at not in by_name]:
             there = ", ".join(map(repr, by_name))
             raise UsageError(
@@ -71,13 +74,6 @@ def stacked(where: str, networks: Sequence[Network], stacks: Iterable[Stack]) ->
             *(o for o in found[first:] if o not in parts),
         ]
     return found
-
-
-def _by_name(networks: Iterable[Network]) -> dict[str, Network]:
-    """Networks by module, and by the last part of a module's path if only one network has it."""
-    whole = {one.at: one for one in networks}
-    short = grouped((re.split("[./]", one.at)[-1], one) for one in whole.values())
-    return {name: ones[0] for name, ones in short.items() if len(ones) == 1} | whole
 
 
 def _joined(parts: Sequence[Network], at: str) -> Network:

@@ -22,7 +22,7 @@ from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Entries
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.plan import Plan, Target, whole
-from paramtool.parts.packing import Packing
+from paramtool.parts.schemes import Packing
 from paramtool.passes.objects_differ import without
 from paramtool.passes.types import dequantise, kinds
 from paramtool.passes.types.kinds import TypeRules

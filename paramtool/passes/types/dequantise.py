@@ -19,8 +19,7 @@ from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View, contiguous
 from paramtool.parts.blocks import IN, OUT
-from paramtool.parts.packing import Packing
-from paramtool.parts.schemes import axes_of
+from paramtool.parts.schemes import Packing, axes_of
 
 FP8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 SCALES = ("_scale_inv", "_scale")

@@ -137,20 +137,17 @@ def kept(names: Names, entries: Entries, rules: TypeRules) -> tuple[Reasons, lis
         else:
             new = {name: f"matches {word!r}" for name in names if matches(word, name)}
             if not new:
-                raise _unknown(word, names, rules)
+                known = [*KINDS, *rules.kinds]
+                near = get_close_matches(word, [*known, *names], 1)
+                raise UsageError(
+                    f"--keep-float32 {word!r}: is no kind of modules and matches no tensor; the kinds are "
+                    f"{', '.join(known)}",
+                    hint=f"did you mean {near[0]}?" if near else "",
+                )
         if not new:
             absent.append(word)
         found = {**new, **found}
     return found, absent
-
-
-def _unknown(word: str, names: Names, rules: TypeRules) -> UsageError:
-    known = [*KINDS, *rules.kinds]
-    near = get_close_matches(word, [*known, *names], 1)
-    return UsageError(
-        f"--keep-float32 {word!r}: is no kind of modules and matches no tensor; the kinds are {', '.join(known)}",
-        hint=f"did you mean {near[0]}?" if near else "",
-    )
 
 
 def batchnorm(names: Names, entries: Entries) -> Reasons:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paramtool.commands.check import config
-from paramtool.commands.check.settings import KEYS
+from paramtool.commands.check.config import KEYS
 from paramtool.commands.rules import KINDS
 from paramtool.model.finding import RULE_IDS
 

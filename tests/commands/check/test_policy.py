@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import paramtool
 from paramtool.commands.check import config
-from paramtool.commands.check.policy import Allowance, Policy, Setting, Settings
-from paramtool.commands.check.settings import ALWAYS, KEYS, asked_rules
+from paramtool.commands.check.config import ALWAYS, KEYS, Allowance, Policy, Setting, Settings, asked_rules
 from paramtool.errors import ParamtoolError, UsageError
 from paramtool.model.finding import RULE_IDS, SEVERITIES, FileLine
 

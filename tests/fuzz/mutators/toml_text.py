@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable
 from random import Random
 
-from paramtool.commands.check.config import ALLOW, TOP
-from paramtool.commands.check.settings import KEYS
+from paramtool.commands.check.config import ALLOW, KEYS, TOP
 from paramtool.model.finding import RULE_IDS
 from tests.fuzz.mutators import raw
 from tests.fuzz.mutators.json_text import TEXTS, dump
