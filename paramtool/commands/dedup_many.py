@@ -558,7 +558,28 @@ def planned(
     if share_renamed:
         units, linked, plans = _renamed(inputs, units, equal)
     parts = family_pass.parts(units)
-    shards = _shards(inputs, parts, options)
+    # The files of every part, with their names in each folder
+    cut = [
+        (part, targets)
+        for part in parts
+        for targets in safetensors.split(
+            (unit.held[0].target for unit in part.units), options.max_shard_size or SHARD_NBYTES
+        )
+    ]
+    names: list[dict[int, str]] = [{} for _ in cut]
+    for k in range(len(inputs)):
+        mine = [number for number, (part, _) in enumerate(cut) if k in part.users]
+        others = [number for number, (part, _) in enumerate(cut) if k in part.lookers]
+        for position, number in enumerate(mine):
+            names[number][k] = inputs[k].name.shard(position, len(mine))
+        for position, number in enumerate(others):
+            names[number][k] = LINKED_NAME.format(position + 1)
+    shards = []
+    for (part, targets), places in zip(cut, names, strict=True):
+        metadata = {"format": inputs[part.users[0]].checkpoint.metadata.get("format", "pt")}
+        file = safetensors.shard("", targets, metadata, options.align)
+        ordered = {k: places[k] for k in (*part.users, *part.lookers)}
+        shards.append(PlannedShard(part, file, tuple(targets), ordered))
     return ManyWork(
         target=target,
         inputs=inputs,
@@ -614,32 +635,6 @@ def _renamed(
         plans.append(_plan(one.checkpoint, family_pass.with_owners(one.graph, moved)))
         linked.append(elsewhere)
     return found.units, linked, plans
-
-
-def _shards(inputs: Sequence[Input], parts: Iterable[UnitGroup], options: DedupOptions) -> list[PlannedShard]:
-    """The files of every part, with their names in each folder."""
-    cut = [
-        (part, targets)
-        for part in parts
-        for targets in safetensors.split(
-            (unit.held[0].target for unit in part.units), options.max_shard_size or SHARD_NBYTES
-        )
-    ]
-    names: list[dict[int, str]] = [{} for _ in cut]
-    for k in range(len(inputs)):
-        mine = [number for number, (part, _) in enumerate(cut) if k in part.users]
-        others = [number for number, (part, _) in enumerate(cut) if k in part.lookers]
-        for position, number in enumerate(mine):
-            names[number][k] = inputs[k].name.shard(position, len(mine))
-        for position, number in enumerate(others):
-            names[number][k] = LINKED_NAME.format(position + 1)
-    shards = []
-    for (part, targets), places in zip(cut, names, strict=True):
-        metadata = {"format": inputs[part.users[0]].checkpoint.metadata.get("format", "pt")}
-        file = safetensors.shard("", targets, metadata, options.align)
-        ordered = {k: places[k] for k in (*part.users, *part.lookers)}
-        shards.append(PlannedShard(part, file, tuple(targets), ordered))
-    return shards
 
 
 def _indexed(

@@ -40,7 +40,6 @@ from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import Shapes, View
 from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.pieces import Stored
-from paramtool.parts.schemes import Packing
 from paramtool.parts.sizes import UnknownSize
 from paramtool.passes.objects_differ import without
 from paramtool.passes.optimizer import tree
@@ -395,7 +394,22 @@ def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
             if change is not None:
                 first = _as_made(found, source, change)
                 before = carried(before, first.renamed)
-        fusing = _fusing(made, before, found, first.expected, packing=model.packing)
+        # What was fused and taken apart
+        shapes, joints = shapes_of(first.expected), _Joints()
+        again = (one for one in _new_fused(before.unfused, made.unfused) if one.tensor in found.entries)
+        back = (one for one in _new_fused(before.fused, made.fused) if any(name in found.entries for name in one.names))
+        for one in (*_new_fused(made.fused, before.fused), *again, *_alone(made, found, first.expected)):
+            joint = fuse.recorded(one, shapes, model.packing, is_fused=False)
+            joints.joined.append(joint.stored)
+            joints.taken.update({part.name: part for part in fuse.parts_of([joint])})
+        for one in (*_new_fused(made.unfused, before.unfused), *back):
+            joint = fuse.recorded(one, shapes, model.packing, is_fused=True)
+            joints.split.append(joint.stored)
+            joints.given.update({part.name: part for part in fuse.parts_of([joint])})
+        _check_there(joints, shapes)
+        read = [*joints.split, *(part for name, part in joints.taken.items() if name not in joints.given)]
+        new = [*joints.joined, *(part for name, part in joints.given.items() if name not in joints.taken)]
+        fusing = Rearranged(tuple(read), tuple(new)) if read else None
         if fusing is None:
             return first
         second = _as_made(found, first.expected, fusing)
@@ -418,30 +432,6 @@ def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
     except (FormatError, LayoutError, PlanError) as error:
         text = f"{where}: its record of parts does not fit the source: {error.message}"
         return RearrangedAgain(source, differences=(text,))
-
-
-def _fusing(
-    made: PartsRecord, before: PartsRecord, found: Checkpoint, source: Checkpoint, *, packing: Packing
-) -> Rearranged | None:
-    """What was fused and taken apart.
-
-    What only the source's record has was undone if the output has the result; else it is not in the output.
-    """
-    shapes, joints = shapes_of(source), _Joints()
-    again = (one for one in _new_fused(before.unfused, made.unfused) if one.tensor in found.entries)
-    back = (one for one in _new_fused(before.fused, made.fused) if any(name in found.entries for name in one.names))
-    for one in (*_new_fused(made.fused, before.fused), *again, *_alone(made, found, source)):
-        joint = fuse.recorded(one, shapes, packing, is_fused=False)
-        joints.joined.append(joint.stored)
-        joints.taken.update({part.name: part for part in fuse.parts_of([joint])})
-    for one in (*_new_fused(made.unfused, before.unfused), *back):
-        joint = fuse.recorded(one, shapes, packing, is_fused=True)
-        joints.split.append(joint.stored)
-        joints.given.update({part.name: part for part in fuse.parts_of([joint])})
-    _check_there(joints, shapes)
-    read = [*joints.split, *(part for name, part in joints.taken.items() if name not in joints.given)]
-    new = [*joints.joined, *(part for name, part in joints.given.items() if name not in joints.taken)]
-    return Rearranged(tuple(read), tuple(new)) if read else None
 
 
 def _config_beside(*sides: Checkpoint) -> Mapping[str, object]:

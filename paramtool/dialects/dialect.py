@@ -108,7 +108,20 @@ class Dialect:
                 group.check()
         for group in groups.values():
             found += group.stored(facts)
-        self._refuse_elsewhere(kept)
+        # LayoutError if the model has a layer of the table under a prefix that the program does not read
+        for name, text in self.elsewhere(kept):
+            where = f"{self.table.name} has this layer of {self.architecture} at {text.partition(LAYER)[0]}*"
+            if name.startswith(ADAPTER):
+                raise LayoutError(
+                    f"the names begin with {ADAPTER!r}, as those of a PEFT adapter do: {where}",
+                    hint="merge the adapter into its model first",
+                )
+            raise PrefixError(
+                f"{name!r}: {where}",
+                "the names have another prefix than transformers gives them; `export --rename` changes "
+                "it, as in --rename 'module.*=*'",
+                name=name,
+            )
         seen: set[str] = set()
         for stored in found:
             if stored.name in seen:
@@ -147,22 +160,6 @@ class Dialect:
         for name in names:
             if (found := ends.match(name)) is not None and self._parts.match(name) is None:
                 yield name, inside[found[0]]
-
-    def _refuse_elsewhere(self, kept: Iterable[str]) -> None:
-        """LayoutError if the model has a layer of the table under a prefix that the program does not read."""
-        for name, text in self.elsewhere(kept):
-            where = f"{self.table.name} has this layer of {self.architecture} at {text.partition(LAYER)[0]}*"
-            if name.startswith(ADAPTER):
-                raise LayoutError(
-                    f"the names begin with {ADAPTER!r}, as those of a PEFT adapter do: {where}",
-                    hint="merge the adapter into its model first",
-                )
-            raise PrefixError(
-                f"{name!r}: {where}",
-                "the names have another prefix than transformers gives them; `export --rename` changes "
-                "it, as in --rename 'module.*=*'",
-                name=name,
-            )
 
     def _unmixed(self, kept: Iterable[str]) -> None:
         """LayoutError if names that stand for themselves are parts of what this dialect fuses."""

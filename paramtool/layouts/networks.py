@@ -392,25 +392,7 @@ def _network(
         if found[name] and kind not in form.kinds():
             raise LayoutError(f"{name} was given, but layout {layout.name} has no place for it")
     spec = Spec(**{name: value for name, value in found.items() if name in named})
-    return _proved(layout, form, options, at, rows=rows, spec=spec, shapes=shapes)
-
-
-def _axes(row: TensorRule) -> set[str]:
-    """The axes of a row's tensors, including those of its braces."""
-    items = pattern.parse(row.content)
-    repeated = {axis for item in items if isinstance(item, pattern.Repeated) for axis in item.axes}
-    return repeated | {word for block in row.blocks() for group in block.axes for word in group}
-
-
-def _is_flat(row: TensorRule) -> bool:
-    """Whether a row holds the whole network in one vector."""
-    return any(isinstance(item, pattern.Repeated) for item in pattern.parse(row.content))
-
-
-def _proved(
-    layout: Layout, form: Form, options: Mapping[str, str], at: str, *, rows: Rows, spec: Spec, shapes: Shapes
-) -> Network:
-    """The network, if every tensor that the layout needs is present with its shape, and no tensor is left over."""
+    # The network, if every tensor that the layout needs is present with its shape, and no tensor is left over
     if reasons := list(refusals(layout, form, spec)):
         raise LayoutError("; ".join(reasons))
     tensors: dict[str, str] = {}
@@ -433,6 +415,18 @@ def _proved(
     if wrong:
         raise LayoutError(f"read as {text(spec)}: {', '.join(wrong[:4])}{' ...' if len(wrong) > 4 else ''}")
     return Network(at, layout, form, spec, options, tensors)
+
+
+def _axes(row: TensorRule) -> set[str]:
+    """The axes of a row's tensors, including those of its braces."""
+    items = pattern.parse(row.content)
+    repeated = {axis for item in items if isinstance(item, pattern.Repeated) for axis in item.axes}
+    return repeated | {word for block in row.blocks() for group in block.axes for word in group}
+
+
+def _is_flat(row: TensorRule) -> bool:
+    """Whether a row holds the whole network in one vector."""
+    return any(isinstance(item, pattern.Repeated) for item in pattern.parse(row.content))
 
 
 def _mismatch(

@@ -391,7 +391,11 @@ def overlaps(a: View, b: View) -> bool:
     # reversed (j -> size-1-j), so that every coefficient is positive.
     axes = _byte_axes(a) + _byte_axes(b)
     target = b.byte_start - a.byte_start + sum(step * (size - 1) for step, size in _byte_axes(b))
-    return _has_sum(_merge(axes), target)
+    # Join axes of one step: i*s + j*s = (i+j)*s. Largest steps first
+    lengths: dict[int, int] = {}
+    for step, size in axes:
+        lengths[step] = lengths.get(step, 0) + size - 1
+    return _has_sum([(step, reach + 1) for step, reach in sorted(lengths.items(), reverse=True)], target)
 
 
 def _byte_axes(view: View) -> list[tuple[int, int]]:
@@ -401,14 +405,6 @@ def _byte_axes(view: View) -> list[tuple[int, int]]:
     size = view.dtype.block_bytes
     axes = [(t * size, s) for s, t in view.axes if s > 1 and t > 0]
     return axes + ([(1, size)] if size > 1 else [])
-
-
-def _merge(axes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join axes of one step: i*s + j*s = (i+j)*s.  Largest steps first."""
-    lengths: dict[int, int] = {}
-    for step, size in axes:
-        lengths[step] = lengths.get(step, 0) + size - 1
-    return [(step, reach + 1) for step, reach in sorted(lengths.items(), reverse=True)]
 
 
 def _has_sum(axes: list[tuple[int, int]], target: int) -> bool:

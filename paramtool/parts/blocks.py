@@ -170,7 +170,28 @@ def image(weight: Stored, axes: Sequence[Axis], fused: str, names: dict[str, str
     boxes: dict[str, dict[Piece, None]] = {}
     for piece in weight.pieces:
         try:
-            made = _piece(piece, weight.shape, shapes[piece.part], axes=axes, where=where)
+            # The blocks of a box; its part is not named
+            part = shapes[piece.part]
+            moved = {axis: k for k, axis in enumerate(where.rest)}
+            lead = len(part) - 2 if len(part) > 1 else 0
+            start = list(piece.start[:lead])
+            digits = [tuple(d._replace(axis=moved.get(d.axis, 0)) for d in piece.digits[k]) for k in range(lead)]
+            if any(d.length > 1 and d.axis not in moved for k in range(lead) for d in piece.digits[k]):
+                raise LayoutError(
+                    f"{piece.part!r}: its experts are along the axis of its rows, so that nothing can follow it"
+                )
+            at = [piece.at[axis] for axis in where.rest]
+            for k, axis in enumerate(axes, len(where.rest)):
+                if axis.role == WHOLE:
+                    found = Along(0, (Digit(axis.per, k, 1),), 0)
+                else:
+                    mine, its = (-2, where.out) if axis.role == OUT else (-1, where.inside)
+                    along = Along(piece.start[mine], piece.digits[mine], piece.at[its])
+                    found = quotient(along, axis, (part[mine], weight.shape[its]), k)
+                start.append(found.start)
+                digits.append(found.digits)
+                at.append(found.at)
+            made = Piece("", tuple(start), tuple(digits), tuple(at))
         except Cut as cut:
             raise LayoutError(
                 f"{fused!r} cannot follow its weight: {names[piece.part]!r} has blocks of "
@@ -197,25 +218,3 @@ def _part_shape(axes: Sequence[Axis], shape: Shape) -> Shape:
     lead = shape[:-2] if len(shape) > 1 else ()
     last = {OUT: -2, IN: -1, FLAT: -1}
     return (*lead, *tuple(axis.length(shape[last[axis.role]] if axis.role != WHOLE else 0) for axis in axes))
-
-
-def _piece(piece: Piece, tensor: Sequence[int], part: Sequence[int], *, axes: Sequence[Axis], where: Roles) -> Piece:
-    """The blocks of a box; its part is not named."""
-    moved = {axis: k for k, axis in enumerate(where.rest)}
-    lead = len(part) - 2 if len(part) > 1 else 0
-    start = list(piece.start[:lead])
-    digits = [tuple(d._replace(axis=moved.get(d.axis, 0)) for d in piece.digits[k]) for k in range(lead)]
-    if any(d.length > 1 and d.axis not in moved for k in range(lead) for d in piece.digits[k]):
-        raise LayoutError(f"{piece.part!r}: its experts are along the axis of its rows, so that nothing can follow it")
-    at = [piece.at[axis] for axis in where.rest]
-    for k, axis in enumerate(axes, len(where.rest)):
-        if axis.role == WHOLE:
-            found = Along(0, (Digit(axis.per, k, 1),), 0)
-        else:
-            mine, its = (-2, where.out) if axis.role == OUT else (-1, where.inside)
-            along = Along(piece.start[mine], piece.digits[mine], piece.at[its])
-            found = quotient(along, axis, (part[mine], tensor[its]), k)
-        start.append(found.start)
-        digits.append(found.digits)
-        at.append(found.at)
-    return Piece("", tuple(start), tuple(digits), tuple(at))

@@ -215,21 +215,18 @@ class Work:
         if self.writer.holds.views:
             yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
         else:
-            yield from self._differences_of_links(written)
+            # Names that a plain file has to store once, or each for itself, and does not
+            storages = {name: view.storage for name, view in written.views().items()}
+            for one in self.plan.aliases:
+                if storages.get(one.name) != storages[one.owner]:
+                    yield f"{one.name!r}: is not the tensor {one.owner!r}; expected one tensor under both names"
+            stored = [target.name for target in self.plan.targets]
+            if len({storages[name] for name in stored}) < len(stored):
+                yield "tensors that are stored apart share memory"
         if not self.writer.holds.objects:
             return
         planned = replace(written, objects=complete(self.plan.objects, self.plan.order))
         yield from object_differences(written, planned).differences
-
-    def _differences_of_links(self, written: Checkpoint) -> Iterator[str]:
-        """Names that a plain file has to store once, or each for itself, and does not."""
-        storages = {name: view.storage for name, view in written.views().items()}
-        for one in self.plan.aliases:
-            if storages.get(one.name) != storages[one.owner]:
-                yield f"{one.name!r}: is not the tensor {one.owner!r}; expected one tensor under both names"
-        stored = [target.name for target in self.plan.targets]
-        if len({storages[name] for name in stored}) < len(stored):
-            yield "tensors that are stored apart share memory"
 
 
 @contextmanager

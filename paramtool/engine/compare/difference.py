@@ -58,7 +58,19 @@ def agree(source: Source, found: Pair, places: Pair) -> bool:
         source.prove_later(int(view.storage))
     source.settle()
     if places[0] == places[1]:
-        return _same(source, found, places[0])
+        place = places[0]
+        a, b = found
+        if a.dtype == b.dtype and same_bytes(source, a, source, b):
+            return True
+        if a.dtype == b.dtype == place.dtype:
+            return False
+        a, b = squeezed(a, b)
+        boxes = blocks(a.shape, BLOCK_NBYTES // max(view.dtype.block_bytes for view in (a, b, place)))
+        try:
+            x, y = _numbers(source, a), _numbers(source, b)
+            return all(_bytes(x[box], place) == _bytes(y[box], place) for box in boxes)
+        except (TypeError, ValueError):  # a type without numbers: packed or quantised
+            return False
     # Fill the span of an alias set with one window, then with the other; both must be unchanged afterwards
     import numpy as np
 
@@ -72,21 +84,6 @@ def agree(source: Source, found: Pair, places: Pair) -> bool:
     for window, value in zip(windows, values, strict=True):
         window[...] = value
     return all(w.tobytes() == v.tobytes() for w, v in zip(windows, values, strict=True))
-
-
-def _same(source: Source, found: Pair, place: View) -> bool:
-    a, b = found
-    if a.dtype == b.dtype and same_bytes(source, a, source, b):
-        return True
-    if a.dtype == b.dtype == place.dtype:
-        return False
-    a, b = squeezed(a, b)
-    boxes = blocks(a.shape, BLOCK_NBYTES // max(view.dtype.block_bytes for view in (a, b, place)))
-    try:
-        x, y = _numbers(source, a), _numbers(source, b)
-        return all(_bytes(x[box], place) == _bytes(y[box], place) for box in boxes)
-    except (TypeError, ValueError):  # a type without numbers: packed or quantised
-        return False
 
 
 def _numbers(source: Source, view: View) -> Elements:

@@ -39,7 +39,10 @@ def load_buffers(graph: AliasGraph) -> Iterator[LoadBuffer]:
     found = grouped(((member.owner, member.alias_set), member) for member in graph.names.values())
     for (owner, _), members in found.items():
         if len(members) == 1 and _is_transposed(members[0]):
-            yield _row_major(members[0])
+            member = members[0]
+            view = member.source
+            window = contiguous(member.name, view.dtype, view.shape)
+            yield LoadBuffer(view.nbytes, ((member.name, window),), view, 0)
             continue
         start = min(member.window.byte_start for member in members)
         start -= start % ALIGNMENT
@@ -53,13 +56,6 @@ def _is_transposed(member: Alias) -> bool:
     window = member.window
     repeats = window.nbytes > window.byte_stop - window.byte_start
     return member.evidence == "content" and not window.is_contiguous and not repeats
-
-
-def _row_major(member: Alias) -> LoadBuffer:
-    """The buffer of a name that is stored only as a transpose of others' bytes: row by row, as it was saved."""
-    view = member.source
-    window = contiguous(member.name, view.dtype, view.shape)
-    return LoadBuffer(view.nbytes, ((member.name, window),), view, 0)
 
 
 def fill(source: Source, part: LoadBuffer, buffer: memoryview) -> None:

@@ -77,7 +77,18 @@ class HashPlan:
             path, run = self._run(window)
             self._runs[path].append(run) if run else self._apart.append(window)
         for path, runs in self._runs.items():
-            self._runs[path], more = _few_at_once(runs)
+            # Runs in the order of their bytes, of which few overlap at any byte; and the others
+            kept, others = [], []
+            stops: list[int] = []
+            for run in sorted(runs, key=lambda one: (one.start, one.stop)):
+                while stops and stops[0] <= run.start:
+                    heappop(stops)
+                if len(stops) < MOST_AT_ONCE:
+                    heappush(stops, run.stop)
+                    kept.append(run)
+                else:
+                    others.append(run)
+            self._runs[path], more = kept, others
             self._apart += (run.key for run in more)
 
     def _run(self, window: Signed) -> tuple[str, FileRun | None]:
@@ -169,21 +180,6 @@ class _Crc32:
     def update(self, data: memoryview, /) -> None:
         """Take the next bytes."""
         self.value = zlib.crc32(data, self.value)
-
-
-def _few_at_once(runs: list[FileRun]) -> tuple[list[FileRun], list[FileRun]]:
-    """Runs in the order of their bytes, of which few overlap at any byte; and the others."""
-    kept, others = [], []
-    stops: list[int] = []
-    for run in sorted(runs, key=lambda one: (one.start, one.stop)):
-        while stops and stops[0] <= run.start:
-            heappop(stops)
-        if len(stops) < MOST_AT_ONCE:
-            heappush(stops, run.stop)
-            kept.append(run)
-        else:
-            others.append(run)
-    return kept, others
 
 
 class RunHashers:

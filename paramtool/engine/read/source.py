@@ -240,7 +240,12 @@ class Source:
             return
         self.prove_later(storage_id)
         if isinstance(storage.backing, Assembled):
-            yield from self._assembled_blocks(storage_id, start, stop)
+            # Bytes of an assembled tensor in blocks that share one buffer
+            buffer = memoryview(bytearray(min(BLOCK_NBYTES, stop - start)))
+            for at in range(start, stop, len(buffer)):
+                part = buffer[: stop - at]
+                self._fill(storage_id, at, part)
+                yield part
         else:
             file, base = self.place(storage_id)
             yield from read_blocks(file, base + start, base + stop)
@@ -270,14 +275,6 @@ class Source:
     def compare(self, sealed: ByteRange, found: int) -> None:
         """FormatError if a range has another CRC than its container states."""
         self._crcs.compare(sealed, found)
-
-    def _assembled_blocks(self, storage_id: int, start: int, stop: int) -> Iterator[memoryview]:
-        """Bytes of an assembled tensor in blocks that share one buffer."""
-        buffer = memoryview(bytearray(min(BLOCK_NBYTES, stop - start)))
-        for at in range(start, stop, len(buffer)):
-            part = buffer[: stop - at]
-            self._fill(storage_id, at, part)
-            yield part
 
     def _is_streamed(self, storage: Storage, start: int, stop: int) -> bool:
         """Whether bytes are decoded while they are read: all of a storage, for the first time."""

@@ -71,24 +71,18 @@ def cast(numbers: Array, dtype: DType) -> Array:
 
     if numbers.dtype == np.dtype("f8") and dtype.name in THROUGH_FLOAT32:
         with np.errstate(all="ignore"):
-            numbers = _to_odd(numbers)
+            # float64 as float32, rounded to odd: a further rounding to a type of at most 22 bits is then as if it was
+            # alone
+            import numpy as np
+
+            found = numbers.astype("f4")
+            wide = found.astype("f8")
+            changed = (wide != numbers) & ~np.isnan(numbers)
+            bits = found.view("u4")
+            bits -= changed & (np.abs(wide) > np.abs(numbers))  # to the neighbour that is nearer to zero
+            bits |= changed
+            numbers = found
     return converted(numbers, dtype)
-
-
-def _to_odd(numbers: Array) -> Array:
-    """float64 as float32, rounded to odd: a further rounding to a type of at most 22 bits is then as if it was alone.
-
-    Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd" (2008).
-    """
-    import numpy as np
-
-    found = numbers.astype("f4")
-    wide = found.astype("f8")
-    changed = (wide != numbers) & ~np.isnan(numbers)
-    bits = found.view("u4")
-    bits -= changed & (np.abs(wide) > np.abs(numbers))  # to the neighbour that is nearer to zero
-    bits |= changed
-    return found
 
 
 def losses(before: Array, after: Array) -> Losses:

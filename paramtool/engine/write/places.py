@@ -70,7 +70,21 @@ def check_place(
             if os.path.realpath(source) == mine or (os.path.isdir(mine) and mine in folders):
                 what = "an input" if os.path.realpath(source) == mine else f"the folder of {source}, an input"
                 raise OutputError(f"{path}: is {what}, which is never overwritten", hint="choose another -o")
-        _check_replaceable(path, is_folder, known, weights)
+        # OutputError if not even `--force` would overwrite what is there
+        mine = os.path.realpath(path)
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+            raise OutputError(f"{path}: is not a regular file; outputs are files or folders", hint="choose another -o")
+        if os.path.islink(path):
+            hint = f"-o {quote(mine)}"
+            raise OutputError(f"{path}: is a link to {mine}; --force would replace the link itself", hint=hint)
+        if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
+            kind = "a folder" if is_folder else "a file"
+            raise OutputError(f"{path}: exists and is not {kind}; --force would lose it", hint="choose another -o")
+        if is_folder and (others := list(islice(foreign(path, known, weights), 5))):
+            raise OutputError(
+                f"{path}: holds other files, which --force would lose: {', '.join(others)}",
+                hint="remove the folder, or choose another -o",
+            )
         if not force:
             raise OutputError(f"{path}: exists", hint="overwrite it with --force, or choose another -o")
 
@@ -79,26 +93,6 @@ def check_not_empty(path: str) -> None:
     """OutputError for an output without a name."""
     if not path:
         raise OutputError("the name of the output is empty", hint="-o FILE.safetensors, or -o FOLDER")
-
-
-def _check_replaceable(
-    path: str, is_folder: bool, known: Mapping[str, str | bytes], weights: Iterable[WeightsName]
-) -> None:
-    """OutputError if not even `--force` would overwrite what is there."""
-    mine = os.path.realpath(path)
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise OutputError(f"{path}: is not a regular file; outputs are files or folders", hint="choose another -o")
-    if os.path.islink(path):
-        hint = f"-o {quote(mine)}"
-        raise OutputError(f"{path}: is a link to {mine}; --force would replace the link itself", hint=hint)
-    if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
-        kind = "a folder" if is_folder else "a file"
-        raise OutputError(f"{path}: exists and is not {kind}; --force would lose it", hint="choose another -o")
-    if is_folder and (others := list(islice(foreign(path, known, weights), 5))):
-        raise OutputError(
-            f"{path}: holds other files, which --force would lose: {', '.join(others)}",
-            hint="remove the folder, or choose another -o",
-        )
 
 
 def check_beside(path: str, names: Iterable[str]) -> None:

@@ -67,7 +67,25 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
     if choice is not None:
         path = chosen(folder, choice)
         taken = rank_files.whole(Weights(path, read(path), of_file(path)), read)
-        others, more = _beside(folder, taken, read)
+        # For a chosen set: the files of the other weights of the folder, including shards; and files that are not
+        # weights
+        mine = {taken.path, *(file.path for file in taken.checkpoint.files)}
+        others: list[str] = []
+        more: list[str] = []
+        for path in _files(folder):
+            if path in mine:
+                continue
+            shards = [os.path.join(folder, name) for name in sorted(_shards(path))] if is_index_name(path) else []
+            files = [one for one in (path, *shards) if one not in mine]
+            try:
+                other = Weights(path, read(path), of_file(path))
+            except FormatError:
+                others += files if is_index_name(path) else []
+            except ParamtoolError:  # it was not chosen, so it does not have to be allowed
+                others += files
+            else:
+                files = list(dict.fromkeys([*files, *(file.path for file in other.checkpoint.files)]))
+                (more if is_something_else(taken, other) else others).extend(files)
         return replace(taken, others=tuple(others), more=tuple(more))
     _refuse_models(folder)
     found, older = _without_older(folder, _files(folder))
@@ -200,31 +218,6 @@ def _listed(folder: str) -> list[os.DirEntry[str]]:
         return sorted(os.scandir(folder), key=lambda item: item.name)
     except OSError as error:
         raise unreadable(folder, error) from None
-
-
-def _beside(folder: str, taken: Weights, read: Read) -> tuple[list[str], list[str]]:
-    """For a chosen set: the files of the other weights of the folder, including shards; and files that are not weights.
-
-    A file that only has a name like weights, such as a vocabulary in `vocab.bin`, is not weights.
-    """
-    mine = {taken.path, *(file.path for file in taken.checkpoint.files)}
-    others: list[str] = []
-    more: list[str] = []
-    for path in _files(folder):
-        if path in mine:
-            continue
-        shards = [os.path.join(folder, name) for name in sorted(_shards(path))] if is_index_name(path) else []
-        files = [one for one in (path, *shards) if one not in mine]
-        try:
-            other = Weights(path, read(path), of_file(path))
-        except FormatError:
-            others += files if is_index_name(path) else []
-        except ParamtoolError:  # it was not chosen, so it does not have to be allowed
-            others += files
-        else:
-            files = list(dict.fromkeys([*files, *(file.path for file in other.checkpoint.files)]))
-            (more if is_something_else(taken, other) else others).extend(files)
-    return others, more
 
 
 def _files(folder: str) -> list[str]:

@@ -161,12 +161,7 @@ def read(file: BinaryIO, place: ByteRange, strings: Sequence[str], *, values: bo
     root = next(iter(objects), -1)
     if not isinstance(objects.get(root), (Hdf5Group, str)):
         raise FormatError(f"{place.file}: {UNSOUND}: it has no root group", AGAIN)
-    _refuse_others(place.file, objects, root)
-    return File(place.file, objects, root)
-
-
-def _refuse_others(where: str, objects: Mapping[int, Hdf5Group | Dataset | str | None], root: int) -> None:
-    """UnsafeError for a link into another file, and for data there, whether or not a name leads to them."""
+    # UnsafeError for a link into another file, and for data there, whether or not a name leads to them
     above: dict[int, tuple[int, str]] = {}
     for address in (waiting := [root]):
         found = objects.get(address)
@@ -174,7 +169,7 @@ def _refuse_others(where: str, objects: Mapping[int, Hdf5Group | Dataset | str |
             if isinstance(link, dict):
                 path = _path({**above, -1: (address, name)}, -1)
                 raise UnsafeError(
-                    f"{where}: {path} is a link into another file, {link.get('file')!r:.200}", hint=INSIDE
+                    f"{place.file}: {path} is a link into another file, {link.get('file')!r:.200}", hint=INSIDE
                 )
             if isinstance(link, int) and link not in above and link != root:
                 above[link] = address, name
@@ -182,7 +177,8 @@ def _refuse_others(where: str, objects: Mapping[int, Hdf5Group | Dataset | str |
     for address, found in objects.items():
         if found == ELSEWHERE:
             path = _path(above, address) if address in above else "a dataset without a name"
-            raise UnsafeError(f"{where}: {path} {ELSEWHERE}", hint=INSIDE)
+            raise UnsafeError(f"{place.file}: {path} {ELSEWHERE}", hint=INSIDE)
+    return File(place.file, objects, root)
 
 
 def _path(above: Mapping[int, tuple[int, str]], address: int) -> str:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from paramtool.errors import FormatError
 from paramtool.formats.files import Contents
-from paramtool.formats.pickle.values import Result, Use
+from paramtool.formats.pickle.values import Use
 from paramtool.formats.torch.storages import Storages, checkpoint_of
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import Backing, ByteRange, SourceFile
@@ -33,7 +33,34 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
         raise FormatError(f"{source.path}: byte {magic.stop}: {what}", hint="torch.load refuses the file, too")
     body = storages.run(data, storages.run(data, protocol.stop, f"{source.path}: sys_info").stop)
     keys = storages.run(data, body.stop, f"{source.path}: the list of storages")
-    backings, end = _stacked_backings(storages, data, keys)
+    # Read (count, bytes) of each storage, in the order of the list; every storage that is used must be present
+    where = storages.source.path
+    backings: dict[str, Backing] = {}
+    end = keys.stop
+    if not isinstance(keys.value, list):
+        raise FormatError(f"{where}: byte {end}: found no list of storages")
+    for key in map(str, keys.value):
+        ref = storages.whole.get(key)
+        if ref is None or key in backings:
+            raise FormatError(f"{where}: storage {key!r} is listed {'twice' if key in backings else 'and never used'}")
+        if end + COUNT.size > len(data):
+            raise FormatError(f"{where}: byte {end}: storage {key!r} is incomplete; the file is truncated")
+        unit = ref.dtype.block_bytes if ref.dtype else 1
+        nbytes = COUNT.unpack(data[end : end + COUNT.size])[0] * unit
+        end += COUNT.size
+        if nbytes == ref.nbytes and end + nbytes > len(data):
+            raise FormatError(
+                f"{where}: byte {end}: storage {key!r} has {nbytes} bytes, of which {len(data) - end} are in "
+                "the file; it is truncated"
+            )
+        if nbytes != ref.nbytes:
+            raise FormatError(
+                f"{where}: byte {end - COUNT.size}: storage {key!r} has {nbytes} bytes; the pickle says {ref.nbytes}"
+            )
+        backings[key] = ByteRange(where, end, end + nbytes)
+        end += nbytes
+    if missing := storages.whole.keys() - backings.keys():
+        raise FormatError(f"{where}: storage {min(missing)!r} is used, but not in the list of storages")
     notes = []
     if end < len(data):
         from paramtool.formats import scan
@@ -44,36 +71,3 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
     return checkpoint_of(
         "stacked pickles", storages, [backings[key] for key in storages.whole], body.value, notes=notes
     )
-
-
-def _stacked_backings(storages: Storages, data: Contents, keys: Result) -> tuple[dict[str, Backing], int]:
-    """Read (count, bytes) of each storage, in the order of the list; every storage that is used must be present."""
-    where = storages.source.path
-    backings: dict[str, Backing] = {}
-    position = keys.stop
-    if not isinstance(keys.value, list):
-        raise FormatError(f"{where}: byte {position}: found no list of storages")
-    for key in map(str, keys.value):
-        ref = storages.whole.get(key)
-        if ref is None or key in backings:
-            raise FormatError(f"{where}: storage {key!r} is listed {'twice' if key in backings else 'and never used'}")
-        if position + COUNT.size > len(data):
-            raise FormatError(f"{where}: byte {position}: storage {key!r} is incomplete; the file is truncated")
-        unit = ref.dtype.block_bytes if ref.dtype else 1
-        nbytes = COUNT.unpack(data[position : position + COUNT.size])[0] * unit
-        position += COUNT.size
-        if nbytes == ref.nbytes and position + nbytes > len(data):
-            raise FormatError(
-                f"{where}: byte {position}: storage {key!r} has {nbytes} bytes, of which {len(data) - position} are in "
-                "the file; it is truncated"
-            )
-        if nbytes != ref.nbytes:
-            raise FormatError(
-                f"{where}: byte {position - COUNT.size}: storage {key!r} has {nbytes} bytes; the pickle says "
-                f"{ref.nbytes}"
-            )
-        backings[key] = ByteRange(where, position, position + nbytes)
-        position += nbytes
-    if missing := storages.whole.keys() - backings.keys():
-        raise FormatError(f"{where}: storage {min(missing)!r} is used, but not in the list of storages")
-    return backings, position

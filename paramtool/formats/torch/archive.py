@@ -52,7 +52,12 @@ def read_archive(file: BinaryIO, source: SourceFile, start: int = 0, stop: int |
     notes = _look_beside(file, source, others, storages, script) if others else []
     if script:  # classes of the archive's own code, which only torch.jit makes
         storages.uses = [use for use in storages.uses if not use.path.startswith("__torch__.")]
-    swap = _is_big_endian(file, where, members.get(f"{root}/byteorder"))
+    # Whether the member `byteorder` says big-endian; without it torch assumes little-endian
+    member = members.get(f"{root}/byteorder")
+    order = zip_directory.read_member(file, member, where, 16) if member else b"little"
+    if order not in ORDERS:
+        raise FormatError(f"{where}: {member.name if member else ''!r}: found {order!r}; expected 'little' or 'big'")
+    swap = order == b"big"
     backings = [
         _backing(where, key, ref, members.get(f"{root}/{key}"), swap=swap) for key, ref in storages.whole.items()
     ]
@@ -143,14 +148,6 @@ def _with_constants(value: object, constants: object) -> object:
     state = value.state if isinstance(value, Instance) and isinstance(value.state, dict) else {"module": value}
     made.state = {**state, "constants": constants}
     return made
-
-
-def _is_big_endian(file: BinaryIO, where: str, member: zip_directory.Member | None) -> bool:
-    """Whether the member `byteorder` says big-endian; without it torch assumes little-endian."""
-    order = zip_directory.read_member(file, member, where, 16) if member else b"little"
-    if order not in ORDERS:
-        raise FormatError(f"{where}: {member.name if member else ''!r}: found {order!r}; expected 'little' or 'big'")
-    return order == b"big"
 
 
 def _backing(where: str, key: str, ref: StorageRef, member: zip_directory.Member | None, *, swap: bool) -> Backing:

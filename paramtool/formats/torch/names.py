@@ -136,10 +136,7 @@ class Walk:
             self._count(places, characters)
             self._check_depth(len(self._open) + levels, path)
             return node
-        return self._walked(value, path)
-
-    def _walked(self, value: object, path: Path) -> Node:
-        """The node of a container, and of everything in it."""
+        # The node of a container, and of everything in it
         before = self.places, self.characters, len(self.tensors), self._again
         around, self._deepest = self._deepest, len(self._open)
         self._open[id(value)] = path

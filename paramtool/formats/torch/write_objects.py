@@ -305,7 +305,16 @@ class _Pruning:
         if module == "torch" and last in self.dtypes and not parts:
             return node
         if node.path == ATTRIBUTED and "data" in parts:
-            return self._attributed(node, path)
+            # A tensor with attributes; without them where they are not a dict
+            parts = dict(node.parts)
+            data = self.node(parts["data"], path)
+            state = self.node(parts["state"], (*path, "state")) if "state" in parts else None
+            if not isinstance(data, TensorRef) or state is None:
+                return data
+            if not isinstance(state, Mapping) or not all(isinstance(key, str) for key, _ in state.items):
+                self.lose(path, "attributes of a tensor that are not a dict with names as keys")
+                return data
+            return replace(node, parts=(("data", data), ("state", state)))
         if node.path == LEFT_OUT:
             self._say(path, left_out_before(node))
             return None
@@ -364,18 +373,6 @@ class _Pruning:
         if not inside or not all(name.startswith(prefix) for name in inside):
             return None
         return Mapping(ORDERED, tuple((name.removeprefix(prefix), TensorRef(name)) for name in inside))
-
-    def _attributed(self, node: Opaque, path: Path) -> Node | None:
-        """A tensor with attributes; without them where they are not a dict."""
-        parts = dict(node.parts)
-        data = self.node(parts["data"], path)
-        state = self.node(parts["state"], (*path, "state")) if "state" in parts else None
-        if not isinstance(data, TensorRef) or state is None:
-            return data
-        if not isinstance(state, Mapping) or not all(isinstance(key, str) for key, _ in state.items):
-            self.lose(path, "attributes of a tensor that are not a dict with names as keys")
-            return data
-        return replace(node, parts=(("data", data), ("state", state)))
 
 
 def _is_plain(key: Key) -> bool:

@@ -301,7 +301,14 @@ def _locate(archive: _Archive, where: str) -> _Directory:
     if count > MAX_ENTRIES or nbytes > MAX_DIRECTORY_NBYTES:
         found = f"found a directory of {count:,} {'entry' if count == 1 else 'entries'} and {nbytes:,} bytes"
         raise UnsafeError(f"{where}: {found}; expected at most {MAX_ENTRIES:,} and {MAX_DIRECTORY_NBYTES:,}")
-    _check_directory_place(byte_start, nbytes, at, where)
+    # The directory must reach from its offset exactly to the end record
+    before = at - nbytes - byte_start
+    if before < 0:
+        found = f"a directory at byte {byte_start:,} of {nbytes:,} bytes"
+        raise FormatError(f"{where}: found {found}; expected it to end at byte {at:,}")
+    if before > 0:
+        found = f"{before:,} bytes before the archive, or between its directory and its end record"
+        raise FormatError(f"{where}: found {found}; expected none")
     return _Directory(archive.bytes(byte_start, nbytes, where), count, byte_start)
 
 
@@ -339,17 +346,6 @@ def _apply_zip64(archive: _Archive, at: int, end: tuple[int, ...], where: str) -
         if narrow not in (value, full):
             raise FormatError(f"{where}: found {narrow} in the end record; expected {value} as in zip64's")
     return place, tuple(wide)
-
-
-def _check_directory_place(byte_start: int, nbytes: int, byte_stop: int, where: str) -> None:
-    """The directory must reach from its offset exactly to the end record."""
-    before = byte_stop - nbytes - byte_start
-    if before < 0:
-        found = f"a directory at byte {byte_start:,} of {nbytes:,} bytes"
-        raise FormatError(f"{where}: found {found}; expected it to end at byte {byte_stop:,}")
-    if before > 0:
-        found = f"{before:,} bytes before the archive, or between its directory and its end record"
-        raise FormatError(f"{where}: found {found}; expected none")
 
 
 def _entries(directory: _Directory, report: _ArchiveDefects) -> Iterator[_DirectoryEntry]:

@@ -264,7 +264,15 @@ class Moving:
     def concerned(self) -> Iterator[Concerned]:
         """The moves of parameters that have entries, each with the entries of its old ones; tied ones once."""
         seen: dict[EntryKey, frozenset[EntryKey]] = {}
-        self.check_other_names()
+        # PlanError where a parameter is joined or split under one of its names, and stays what it is under another
+        read = {name for move in self.moves for name in move.old}
+        made = {name for move in self.moves for name in move.new}
+        views = {
+            self.weights[name]: name for name in read if name in self.weights and self.weights[name] in self.by_view
+        }
+        for name, view in self.weights.items():
+            if view in views and name not in read and name not in made and name.startswith(self.prefix):
+                raise self.refusal(f"{views[view]!r} changes, and its other name {name!r} keeps what it was")
         for move in self.moves:
             keys = {name: self.by_view.get(self.weights[name]) for name in move.old if name in self.weights}
             every = tuple(dict.fromkeys(key for key in keys.values() if key is not None))
@@ -294,17 +302,6 @@ class Moving:
             for name in names:
                 if keys.get(name) is None or self.choice.tied:
                     keys[name] = chosen
-
-    def check_other_names(self) -> None:
-        """PlanError where a parameter is joined or split under one of its names, and stays what it is under another."""
-        read = {name for move in self.moves for name in move.old}
-        made = {name for move in self.moves for name in move.new}
-        views = {
-            self.weights[name]: name for name in read if name in self.weights and self.weights[name] in self.by_view
-        }
-        for name, view in self.weights.items():
-            if view in views and name not in read and name not in made and name.startswith(self.prefix):
-                raise self.refusal(f"{views[view]!r} changes, and its other name {name!r} keeps what it was")
 
     def joined(self, one: Concerned) -> Iterator[tuple[EntryKey, tuple[NewEntry, ...]]]:
         """{old entry: the new entries at its place}; all are at the place of the first one in its group."""

@@ -49,7 +49,13 @@ def judged(group: SeenGroup, shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup
         return None
     if group.names == (TORCH_MHA,):
         return replace(group, layout="qkv", source="its name (torch.nn.MultiheadAttention)")
-    return _by_shape(group, shapes, shape_of, known)
+    # The group with the one layout of its family that fits, or with all that fit; None if none does
+    family, model_type = _family(group, known)
+    fits = tuple(_needing(fit, known) for fit in _fits(group, shapes, shape_of, known))
+    if len(left := [fit for fit in fits if fit.layout in family]) == 1:
+        source = f"{_said_by(model_type)} and its shape"
+        return replace(group, layout=left[0].layout, source=source, experts=_experts(group, shapes))
+    return replace(group, fits=fits, experts=_experts(group, shapes)) if fits else None
 
 
 EQUAL = re.compile(r"q\[rows in\] k\[rows in\] v\[rows in\]")
@@ -112,16 +118,6 @@ def _of_pattern(pattern: str, group: SeenGroup, known: KnownOfFile) -> str:
 def _with_heads(pattern: str) -> str:
     """A pattern for as many keys as queries."""
     return pattern.replace("kv_heads", "heads")
-
-
-def _by_shape(group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup | None:
-    """The group with the one layout of its family that fits, or with all that fit; None if none does."""
-    family, model_type = _family(group, known)
-    fits = tuple(_needing(fit, known) for fit in _fits(group, shapes, shape_of, known))
-    if len(left := [fit for fit in fits if fit.layout in family]) == 1:
-        source = f"{_said_by(model_type)} and its shape"
-        return replace(group, layout=left[0].layout, source=source, experts=_experts(group, shapes))
-    return replace(group, fits=fits, experts=_experts(group, shapes)) if fits else None
 
 
 def _weight(name: str, shape_of: ShapeOf) -> str:

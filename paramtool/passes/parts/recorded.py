@@ -54,7 +54,19 @@ def with_parts(
             hint="`paramtool unfuse FILE -o OUT` restores what was there before",
         )
     if dialect:
-        _refuse_apart(record, dialect, shapes, model)
+        # LayoutError for parts that were taken out of a tensor which the dialect has
+        apart = [
+            one for one in record.unfused if one.tensor not in shapes and all(name in shapes for name in one.names)
+        ]
+        taken = [one for one in apart if _has(one, dialect, model)]
+        if taken:
+            lines = [f"{one.tensor!r}, layout {one.layout}: found {one.names[0]!r}" for one in taken]
+            raise LayoutError(
+                listed(f"{plural(len(lines), 'tensor')} of {dialect} {'was' if len(lines) == 1 else 'were'} taken "
+                       "apart, by the record:", lines),
+                hint=" and ".join(f"`paramtool fuse FILE --layout {one} -o OUT`" for one in dict.fromkeys(
+                    one.layout for one in taken)) + ", which restores them",
+            )  # fmt: skip
     joints = tuple(recorded(one, shapes, model.packing, is_fused=True) for one in there if one.tensor not in own)
     gone = {one.stored.name for one in joints}
     found = omit(shapes, gone)
@@ -67,20 +79,6 @@ def with_parts(
                 )
             found[part.name] = part.shape
     return WithParts(found, joints)
-
-
-def _refuse_apart(record: PartsRecord, dialect: str, shapes: Shapes, model: KnownModel) -> None:
-    """LayoutError for parts that were taken out of a tensor which the dialect has."""
-    apart = [one for one in record.unfused if one.tensor not in shapes and all(name in shapes for name in one.names)]
-    taken = [one for one in apart if _has(one, dialect, model)]
-    if taken:
-        lines = [f"{one.tensor!r}, layout {one.layout}: found {one.names[0]!r}" for one in taken]
-        raise LayoutError(
-            listed(f"{plural(len(lines), 'tensor')} of {dialect} {'was' if len(lines) == 1 else 'were'} taken apart, "
-                   "by the record:", lines),
-            hint=" and ".join(f"`paramtool fuse FILE --layout {one} -o OUT`" for one in dict.fromkeys(
-                one.layout for one in taken)) + ", which restores them",
-        )  # fmt: skip
 
 
 def _has(one: FusedTensor, dialect: str, model: KnownModel) -> bool:

@@ -120,7 +120,19 @@ def rewritten(
     checkpoint = _without_repeats(checkpoint, change)
     found, positions = sorted_out(change), change.positions
     del change
-    _refuse_clashes(where, checkpoint, found, keep_names)
+    # PlanError if two tensors of the output would have one name
+    gone = set(found.renamed) | (set() if keep_names else set(found.read))
+    taken = {name: "is another tensor" for name in checkpoint.entries if name not in gone}
+    clashes = []
+    for name in (*found.renamed.values(), *(one.name for one in found.made)):
+        if name in taken:
+            clashes.append(f"{name!r} {taken[name]}")
+        taken[name] = "would be the name of two tensors"
+    if clashes:
+        raise PlanError(
+            listed(f"{where}: {plural(len(clashes), 'new name')} cannot be given:", clashes),
+            hint="--rename gives other names, or `export --rename` renames the tensors in the way first",
+        )
     new, requires = _new_tensors(checkpoint, found)
     renamed, read = found.renamed, frozenset(found.read)
     again = {old: name for old, name in renamed.items() if old != name}
@@ -211,22 +223,6 @@ def _is_view(checkpoint: Checkpoint, small: Stored, large: Stored) -> bool:
         return False
     window = copies.window(small, large, mine)
     return window is not None and window.on(other.storage, other.byte_start + window.byte_start) == mine
-
-
-def _refuse_clashes(where: str, checkpoint: Checkpoint, found: SortedTensors, keep_names: bool) -> None:
-    """PlanError if two tensors of the output would have one name."""
-    gone = set(found.renamed) | (set() if keep_names else set(found.read))
-    taken = {name: "is another tensor" for name in checkpoint.entries if name not in gone}
-    clashes = []
-    for name in (*found.renamed.values(), *(one.name for one in found.made)):
-        if name in taken:
-            clashes.append(f"{name!r} {taken[name]}")
-        taken[name] = "would be the name of two tensors"
-    if clashes:
-        raise PlanError(
-            listed(f"{where}: {plural(len(clashes), 'new name')} cannot be given:", clashes),
-            hint="--rename gives other names, or `export --rename` renames the tensors in the way first",
-        )
 
 
 def _groups(new: Sequence[Target], whole: AliasGraph) -> Iterator[NewTensors]:

@@ -280,7 +280,20 @@ class _PossibleNetwork:
                 hint = f"add {choices}, as the network was trained"
             raise LayoutError(f"{self.at!r}: the file does not say its {words[0].partition('=')[0]}", hint=hint)
         shapes = checkpoint.shapes()
-        _refuse_others(self.at, self.layout, checkpoint)
+        # LayoutError for quantised tensors and tensors without data, which cannot be converted
+        for name, entry in checkpoint.entries.items():
+            match entry.value:
+                case Compound(kind=kind):
+                    what = f"is a {kind} tensor"
+                case NoData(why=why):
+                    what = f"is a {why} tensor: the file holds no data for it"
+                case Unreadable(needs=needs):
+                    what = f"cannot be read without calling {needs}, which paramtool never does"
+                case _:
+                    continue
+            if self.at in named(self.layout, name):
+                hint = "dequantise the network first; --at MODULE converts others"
+                raise LayoutError(f"{name!r}: {what}; expected a plain tensor", hint)
         tensors = (self.module.tensors if self.module else {}) or self.tensors
         if missing := [f"{own!r} is {name!r}" for own, name in tensors.items() if name not in shapes]:
             raise LayoutError(f"{self.at!r}: the file says that {missing[0]}, which is not a plain tensor in it")
@@ -317,23 +330,6 @@ class _PossibleNetwork:
         """The reader's notes about this module, to append to an error, such as why it has no tensors."""
         source = self.module.source if self.module and not self.module.refused else ""
         return "".join(f"; {note}" for note in checkpoint.notes if source and note.startswith(f"{source}: "))
-
-
-def _refuse_others(at: str, layout: Layout, checkpoint: Checkpoint) -> None:
-    """LayoutError for quantised tensors and tensors without data, which cannot be converted."""
-    for name, entry in checkpoint.entries.items():
-        match entry.value:
-            case Compound(kind=kind):
-                what = f"is a {kind} tensor"
-            case NoData(why=why):
-                what = f"is a {why} tensor: the file holds no data for it"
-            case Unreadable(needs=needs):
-                what = f"cannot be read without calling {needs}, which paramtool never does"
-            case _:
-                continue
-        if at in named(layout, name):
-            hint = "dequantise the network first; --at MODULE converts others"
-            raise LayoutError(f"{name!r}: {what}; expected a plain tensor", hint)
 
 
 def _candidates(

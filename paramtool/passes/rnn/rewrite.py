@@ -36,7 +36,16 @@ def together(
     with `merges` the output itself merges the outputs of two directions as a spec says.
     """
     everything = list(converted)
-    _refuse_integers(checkpoint, everything)
+    # LayoutError if a conversion would sum or shift integers, which can leave their range; moving them is fine
+    for one in everything:
+        for target in (*one.targets, *one.kept):
+            calculated = any(copy.terms and not copy.is_plain for copy in target.copies)
+            if calculated and not target.dtype.name.startswith(("float", "bfloat", "complex")):
+                raise LayoutError(
+                    f"{checkpoint.path}: {_where(one)}: {target.name!r} would be calculated from tensors of "
+                    f"{target.dtype.name}; expected floating point numbers",
+                    hint="its scales are not known: dequantise the network first",
+                )
     stays = [_is_there(checkpoint, one) for one in everything]
     there = [one for one, is_there in zip(everything, stays, strict=True) if is_there]
     converted = [one for one, is_there in zip(everything, stays, strict=True) if not is_there]
@@ -100,19 +109,6 @@ _RATES = {
     "split": "one bias became two, which both move at each step: their sum will move twice as far as the one bias did",
 }
 """{kind of a change: what it does to the steps of an optimizer}"""
-
-
-def _refuse_integers(checkpoint: Checkpoint, converted: list[Converted]) -> None:
-    """LayoutError if a conversion would sum or shift integers, which can leave their range; moving them is fine."""
-    for one in converted:
-        for target in (*one.targets, *one.kept):
-            calculated = any(copy.terms and not copy.is_plain for copy in target.copies)
-            if calculated and not target.dtype.name.startswith(("float", "bfloat", "complex")):
-                raise LayoutError(
-                    f"{checkpoint.path}: {_where(one)}: {target.name!r} would be calculated from tensors of "
-                    f"{target.dtype.name}; expected floating point numbers",
-                    hint="its scales are not known: dequantise the network first",
-                )
 
 
 def _is_there(checkpoint: Checkpoint, one: Converted) -> bool:

@@ -325,11 +325,7 @@ def _apart(plan: Plan, wanted: Mapping[str, DType]) -> Plan:
                 continue
             targets.append(target.called(first))
             for name in moving:
-                names[name] = _moved(names[name], first, names[first].alias_set)
+                one = names[name]
+                evidence = one.set_evidence if one.alias_set == names[first].alias_set else "content"
+                names[name] = one._replace(window=replace(one.window, storage=first), evidence=evidence)
     return replace(plan, targets=tuple(targets), names=names)
-
-
-def _moved(one: Alias, owner: str, own_set: str) -> Alias:
-    """A name on another owner."""
-    evidence = one.set_evidence if one.alias_set == own_set else "content"
-    return one._replace(window=replace(one.window, storage=owner), evidence=evidence)
