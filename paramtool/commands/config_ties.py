@@ -14,7 +14,7 @@ from paramtool.formats import hf_config
 from paramtool.formats.config_names import with_names
 from paramtool.formats.files import is_folder
 from paramtool.formats.record import ties as record
-from paramtool.grouping import grouped, omit
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Link
@@ -22,7 +22,7 @@ from paramtool.model.config import Config
 from paramtool.passes import select
 from paramtool.passes.config_ties import declared
 from paramtool.passes.config_ties.declared import Declared
-from paramtool.passes.objects_differ import without
+from paramtool.passes.objects_differ import lacking
 
 if TYPE_CHECKING:
     from paramtool.engine.read.source import Source
@@ -130,11 +130,7 @@ def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Checkpoint:
 def as_stored(checkpoint: Checkpoint, but: Container[str] = ()) -> Checkpoint:
     """A checkpoint without the names that its config adds, `but` for some."""
     by_config = (name for name, entry in checkpoint.entries.items() if entry.link and entry.link.evidence == BY_CONFIG)
-    gone = {name for name in by_config if name not in but}
-    if not gone:
-        return checkpoint
-    kept = omit(checkpoint.entries, gone)
-    return replace(checkpoint, entries=kept, objects=without(checkpoint.objects, gone))
+    return lacking(checkpoint, {name for name in by_config if name not in but})
 
 
 def denied(checkpoint: Checkpoint) -> set[str]:

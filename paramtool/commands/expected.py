@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from paramtool import dialects, formats, layouts
@@ -41,7 +41,7 @@ from paramtool.model.view import Shapes, View
 from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.pieces import Stored
 from paramtool.parts.sizes import UnknownSize
-from paramtool.passes.objects_differ import without
+from paramtool.passes.objects_differ import lacking
 from paramtool.passes.optimizer import tree
 from paramtool.passes.optimizer.move import moved
 from paramtool.passes.parts import fuse
@@ -87,9 +87,9 @@ def made_again(found: Checkpoint, source: Checkpoint, path: Path) -> MadeAgain:
     """What was made of a source, the checkpoint at `path`, by the record of an output."""
     moved, choice = _moved(found, source)
     moved = _with_state(found, source, path, moved, choice)
-    found = _lacking(found, moved.unknown) if moved.unknown else found
+    found = lacking(found, moved.unknown)
     weights, gone = _casts.dequantised_again(found, source)
-    whole = _lacking(moved.expected, gone)
+    whole = lacking(moved.expected, gone)
     known = _without_declared(found, whole)
     parts = _converted(known, whole)
     more = tuple(name for name in found.entries if name not in known.entries)
@@ -135,14 +135,14 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> ConvertedNames:
     there = {held[name] for name in made if name in held}
     rest = found.entries.keys() - made
     windows = frozenset(name for name in rest & expected.entries.keys() if held.get(name) in there)
-    lacking = [name for name in expected.entries if name not in rest]
+    absent = [name for name in expected.entries if name not in rest]
     seen = {name: read for read, name in beside.unwrapped(expected).names.items()}
     read = {name for one in done for name in (*one.source.tensors.values(), *one.source.raw.values())}
-    could = {n for n in lacking if any(_could_read(one, seen.get(n, n), expected) for one in others)} - read
-    gone = {name for name in lacking if name in read | could or expected.entries[name].role == GRAPH}
+    could = {n for n in absent if any(_could_read(one, seen.get(n, n), expected) for one in others)} - read
+    gone = {name for name in absent if name in read | could or expected.entries[name].role == GRAPH}
     return ConvertedNames(
-        _lacking(found, made),
-        _lacking(expected, gone),
+        lacking(found, made),
+        lacking(expected, gone),
         windows,
         frozenset(unsure),
         frozenset(could),
@@ -164,12 +164,6 @@ def _could_read(module: Module, name: str, source: Checkpoint) -> bool:
     if layout is None or len({row.name for form in layout.forms for row in form.tensors}) == 1:  # under any name
         return is_of(name, replace(module, at=said[2] if said else module.at))
     return bool(named(layout, name) & ats) or any(kept_off(at, name) is not None for at in ats)
-
-
-def _lacking(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
-    """A checkpoint without some of its tensors."""
-    entries = omit(checkpoint.entries, names)
-    return replace(checkpoint, entries=entries, objects=without(checkpoint.objects, names))
 
 
 def is_of(name: str, module: Module) -> bool:
@@ -197,10 +191,7 @@ def _without_declared(found: Checkpoint, expected: Checkpoint) -> Checkpoint:
     theirs = {view for name, view in found.views().items() if name in expected.entries}
     more = omit(found.entries, expected.entries)
     gone = {name for name, entry in more.items() if _is_declared(entry) or entry.value in theirs}
-    if not gone:
-        return found
-    kept = omit(found.entries, gone)
-    return replace(found, entries=kept, objects=without(found.objects, gone))
+    return lacking(found, gone)
 
 
 def _is_declared(entry: Entry) -> bool:
@@ -425,9 +416,8 @@ def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
         )
     except UsageError as error:
         # What can be compared of a conversion that cannot be repeated: the names of both
-        both = {name: entry for name, entry in source.entries.items() if name in found.entries}
-        more = frozenset(found.entries.keys() - both.keys())
-        kept = replace(source, entries=both, objects=without(source.objects, source.entries.keys() - both.keys()))
+        more = frozenset(found.entries.keys() - source.entries.keys())
+        kept = lacking(source, source.entries.keys() - found.entries.keys())
         return RearrangedAgain(kept, notes=(f"rearranged {error.message}",) if more else (), unknown=more)
     except (FormatError, LayoutError, PlanError) as error:
         text = f"{where}: its record of parts does not fit the source: {error.message}"

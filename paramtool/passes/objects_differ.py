@@ -8,7 +8,9 @@ from dataclasses import field, replace
 from struct import pack
 
 from paramtool.errors import plural
+from paramtool.grouping import omit
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import (
     EMPTY,
     LEFT_OUT,
@@ -188,6 +190,14 @@ def without(node: Node, names: Collection[str]) -> Node:
     if isinstance(node, Opaque):
         return replace(node, parts=tuple(part for part in node.parts if is_kept(part[1])))
     return replace(node, items=tuple(filter(is_kept, node.items))) if isinstance(node, Sequence) else node
+
+
+def lacking(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
+    """A checkpoint without some of its tensors."""
+    if not names:
+        return checkpoint
+    entries = omit(checkpoint.entries, names)
+    return replace(checkpoint, entries=entries, objects=without(checkpoint.objects, names))
 
 
 def bare(node: Node) -> Node:

@@ -10,7 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, PlanError, listed, plural
-from paramtool.grouping import connected, grouped, omit
+from paramtool.grouping import connected, grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
@@ -208,10 +208,7 @@ def _without_repeats(checkpoint: Checkpoint, change: Rearranged) -> Checkpoint:
         old = {one.name: one for part in made.parts for one in by_part.get(part, ())}
         if old and all(_is_view(checkpoint, made, one) or _is_view(checkpoint, one, made) for one in old.values()):
             gone.add(made.name)
-    if not gone:
-        return checkpoint
-    entries = omit(checkpoint.entries, gone)
-    return replace(checkpoint, entries=entries, objects=objects_differ.without(checkpoint.objects, gone))
+    return objects_differ.lacking(checkpoint, gone)
 
 
 def _is_view(checkpoint: Checkpoint, small: Stored, large: Stored) -> bool:
