@@ -114,5 +114,5 @@ def _fetched(match: re.Match[str]) -> str:
 
 
 def _download(model: str, file: str = "") -> str:
-    folder = model.rpartition("/")[2]
-    return " ".join(map(quoted, filter(None, ("hf", "download", model, file, "--local-dir", folder))))
+    words = map(quoted, filter(None, (model, file)))
+    return f"hf download {' '.join(words)} --local-dir {quoted(model.rpartition('/')[2])}"
