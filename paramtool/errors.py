@@ -235,6 +235,9 @@ def internal(error: Exception) -> ParamtoolError:
     """
     if isinstance(error, ParamtoolError):
         return error
+    if isinstance(error, (MemoryError, RecursionError, SystemError)):  # the last where CPython had no memory to say so
+        what = "stack" if isinstance(error, RecursionError) else "memory"
+        return FormatError(f"out of {what}", "the file may be a bomb, or the machine's memory is limited")
     if os.environ.get("PARAMTOOL_DEBUG"):
         raise error
     made = ParamtoolError(

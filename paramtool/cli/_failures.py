@@ -81,8 +81,7 @@ def failure(error: BaseException) -> Failure | None:
                 code, error.message, hint or (_near(error.path) if isinstance(error, MissingFileError) else "")
             )
         case MemoryError() | RecursionError() | SystemError():
-            what = "stack" if isinstance(error, RecursionError) else "memory"
-            return Failure(3, f"out of {what}", "the file may be a bomb, or the machine's memory is limited")
+            return failure(internal(error))
         case OSError(errno=errno.EMFILE | errno.ENFILE):
             return Failure(3, "too many open files", "`ulimit -n 1024` allows more")
         case FileNotFoundError(filename=None):  # os.getcwd

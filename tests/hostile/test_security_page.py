@@ -100,14 +100,13 @@ Anything else is | [how to report]
 The smallest file | [how to report]
 `make fuzz` has | [how to report]
 fuzz: files | fuzz:test_a_short_run
-the same with every format | fuzz:test_a_short_run
 the machine stops after | crashes:test_the_machine_stops_after_every_call
 a request for memory | memory:test_a_buffer_cannot_be_had
 kills: SIGKILL | signals:test_killed_at_any_moment
 system calls that fail | calls:test_a_call_fails_from_then_on
 In the fuzzed cases | fuzz:test_the_corpus
 If torch, safetensors | fuzz:test_a_short_run
-A few hundred files | [figures of a long run]
+Of the 21,626 files | [figures of a long run]
 MXNet's and Julia's | [figures of a long run]
 A `.pt`, `.bin` | [what a pickle is]
 A pickle is a program | security:test_other_ways_to_call

@@ -288,9 +288,6 @@ class Checking:
                 self._judge(draft)
             except ParamtoolError as caught:
                 error = caught
-            except (MemoryError, RecursionError) as caught:
-                what = "memory" if isinstance(caught, MemoryError) else "stack"
-                error = FormatError(f"{path}: out of {what}", hint="the file may be a bomb")
             except OSError as caught:
                 error = unreadable(os.fsdecode(caught.filename or path), caught)
             except Exception as caught:
