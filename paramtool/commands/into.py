@@ -42,7 +42,7 @@ from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import INERT, Checkpoint, LayerPart, prefix_of
-from paramtool.model.conventions import COUNTERS, NEUTRAL, NORMS
+from paramtool.model.conventions import COUNTERS, NEUTRAL, NORMS, of_kind
 from paramtool.model.optimizer import Binding, OptimizerState, Slot
 from paramtool.model.plan import Copy, Plan, Target, check, whole
 from paramtool.model.storage import ByteRange
@@ -304,7 +304,8 @@ def _refuse_lost(checkpoint: Checkpoint, model: Checkpoint, into: Into) -> None:
     left = beside(checkpoint, used, [name for name in into.unused if name in weights])
     has_values = any(file.nbytes for file in model.files)  # not in memory
     kept = beside(model, into.targets, into.unfilled) if has_values else []
-    losing, keeping = _changing(checkpoint, left, used, model), _changing(model, kept, into.targets, checkpoint)
+    losing = [*_changing(checkpoint, left, used, model)]
+    keeping = [*_changing(model, kept, into.targets, checkpoint)]
     lost = [f"{name!r} of the source has no place in the model" for name in losing]
     lost += [f"{name!r} of the model would keep its values" for name in keeping]
     if lost:
@@ -313,6 +314,9 @@ def _refuse_lost(checkpoint: Checkpoint, model: Checkpoint, into: Into) -> None:
         hints += [REFOLD] * (
             is_exported and any(name.endswith(("running_var", "variance", "moving_var")) for name in left)
         )
+        flags = dict.fromkeys(filter(None, _flags(losing, into))) if _library(model) == "Keras" else ()
+        hints += [f"make the layers of the model with {' and '.join(flags)}"] if flags else []
+        hints += [FRESH] * any("variance" in role(name, model.parts.get(name))[1] for name in keeping)
         hints += ["--map A=B says where they go; --partial leaves them and names them"]
         head = f"{model.path}: would not compute what {checkpoint.path} does:"
         raise LayoutError(listed(head, lost), hint="; ".join(dict.fromkeys(hints)))
@@ -322,6 +326,19 @@ REFOLD = (
     "where an exporter folded a norm into the layer before it, export the model without (PyTorch: "
     "training=TrainingMode.PRESERVE)"
 )
+
+
+FRESH = "a fresh batch norm divides by the root of 1 + epsilon: leave it out, or make it with an epsilon of 1e-7"
+PLACES = {"scale": "scale=True", "shift": "center=True", "bias": "use_bias=True"}
+"""{part: the setting with which a layer of Keras has it}"""
+
+
+def _flags(losing: Iterable[str], into: Into) -> Iterator[str]:
+    """The settings of Keras that give layers that were filled a place for more tensors of the source."""
+    kinds = {split(one.source)[0]: layer.kind for layer in into.layers for one in layer.fillings}
+    for module, own in map(split, losing):
+        for row in of_kind(kinds.get(module, "")):
+            yield PLACES.get(row.tensors.get(own, ("",))[0], "")
 
 
 def _module(checkpoint: Checkpoint, name: str, layer: str = "") -> tuple[str, ...]:
@@ -346,15 +363,19 @@ def _changing(checkpoint: Checkpoint, names: Sequence[str], used: Iterable[str],
     there |= {at[name] for name in used}
     for name in names:
         view, part, own = views.get(name), parts.get(name) or LayerPart(""), split(name)[1]
-        expected = {NEUTRAL[one] for one in roles[name][1] if one in NEUTRAL and at[name] in there}
+        expected: set[float] = {NEUTRAL[one] for one in roles[name][1] if one in NEUTRAL and at[name] in there}
         expected = {1} if FACTORS.search(name) or part.kind == "prelu" else expected
+        if "variance" in roles[name][1]:  # it is divided by the root of itself and of epsilon
+            expected = {1 - float(str(part.settings.get("epsilon", EPSILONS[_library(checkpoint)])))}
         is_mask = view is not None and own == "bias" and view.dtype.name in ("bool", "uint8")
         if part.is_state or is_mask or (part.constant is not None and {part.constant} == expected):
             continue
         if view is not None and view.nbytes <= MAX_READ and (own != "weight" or len(view.shape) < 2):
             with Source(checkpoint) as source:
                 values = computed(whole(name, view), source) if expected or own in INERT else None
-                if values is not None and (_is_inert(own, values) or any((values == one).all() for one in expected)):
+                if values is not None and (
+                    _is_inert(own, values) or any((abs(values - one) < 1e-4).all() for one in expected)
+                ):
                     continue
         yield name
 
@@ -458,9 +479,13 @@ EPSILONS = {"PyTorch": 1e-5, "Keras": 1e-3}
 keras/src/layers/normalization)."""
 
 
+def _library(checkpoint: Checkpoint) -> str:
+    return "Keras" if checkpoint.format in MODELS[0].formats else "PyTorch"
+
+
 def _unsaid(into: Into, source: Checkpoint, model: Checkpoint) -> Iterator[str]:
     """What only one of the two files says of norms that were filled, and is not the default of the other's library."""
-    libraries = ["Keras" if side.format in MODELS[0].formats else "PyTorch" for side in (source, model)]
+    libraries = [_library(side) for side in (source, model)]
     found: dict[tuple[bool, str], dict[str, object]] = {}
     for layer in into.layers:
         filled = layer.fillings[0]

@@ -913,3 +913,29 @@ def test_padding_of_keras_and_of_onnx(theirs: Any, same: Any, other: Any, dynamo
     if "output_padding" not in other:
         with pytest.raises(LayoutError, match="the source has pads="):
             paramtool.convert(tmp_path / "1.keras", tmp_path / "bad.onnx", into=model)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
+def test_a_fresh_norm_of_the_model_divides_by_epsilon(suffix: str, tmp_path: Path) -> None:
+    source = net(a=nn.Linear(3, 4), b=nn.Linear(4, 2))
+    torch.save(filled_with_noise(source).state_dict(), tmp_path / "s.pt")
+    model = seq((3,), k.BatchNormalization(), k.Dense(4, name="a"), k.Dense(2, name="b"))
+    path = saved_model(model, tmp_path / f"m{suffix}")
+    with pytest.raises(LayoutError, match="would keep its values") as error:
+        paramtool.convert(tmp_path / "s.pt", tmp_path / f"out{suffix}", into=path)
+    assert "epsilon of 1e-7" in error.value.hint
+
+
+@pytest.mark.parametrize("layer", [k.BatchNormalization, k.LayerNormalization])
+@pytest.mark.parametrize("lacks", [{"scale"}, {"center"}, {"scale", "center"}], ids=str)
+def test_a_norm_without_a_place_for_all(layer: Any, lacks: set[str], tmp_path: Path) -> None:
+    """The hint says how the model is made that has the places, and that model is filled."""
+    norm = nn.BatchNorm1d(4) if layer is k.BatchNormalization else nn.LayerNorm(4)
+    module = filled_with_noise(net(a=nn.Linear(3, 4), n=norm)).eval()
+    torch.save(module.state_dict(), tmp_path / "s.pt")
+    more = dict.fromkeys(lacks, False)
+    if not (layer is k.LayerNormalization and len(lacks) == 2):
+        seq((3,), k.Dense(4, name="a"), layer(name="n", epsilon=1e-5, **more)).save(tmp_path / "m.keras")
+        with pytest.raises(LayoutError, match="has no place in the model") as error:
+            paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=tmp_path / "m.keras")
+        assert all(f"{word}=True" in error.value.hint for word in lacks)
