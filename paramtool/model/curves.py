@@ -55,7 +55,7 @@ FUNCTIONS: Mapping[str, Callable[..., float]] = {
 """{a name without `_`: what it computes of a number, and of its settings}"""
 ALSO = {"swish": "silu", "hardswish": "hardsilu", "exponential": "exp", "identity": "linear", "softrelu": "softplus",
         "leaky": "leakyrelu", "multiply": "mul", "subtract": "sub", "divide": "div", "power": "pow", "maximum": "max",
-        "minimum": "min"}  # fmt: skip
+        "minimum": "min", "concatenate": "concat", "sum": "add"}  # fmt: skip
 SUMS = ("softmax", "logsoftmax")
 
 
@@ -84,6 +84,11 @@ def alike(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=2e-3, abs_tol=1e-6)
     return one == other
+
+
+def order(curve: Curve) -> list[str]:
+    """By what curves are sorted, so that those that are alike have one place."""
+    return [f"{one + 0.0:.2e}" if isinstance(one, float) else one for one in curve]
 
 
 def shown(given: object) -> str:

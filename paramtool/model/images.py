@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
-from paramtool.model.curves import PLACES, Curve, alike, made
+from paramtool.model.curves import ALSO, PLACES, Curve, alike, made, order
 
 FIRST, LAST, MIXED = "channels-first", "channels-last", "in another order"
 CHANNEL, STEP = -1, -2
@@ -31,6 +31,8 @@ class Signal(NamedTuple):
     curve: Curve = PLACES
     is_padded: bool = False
     """Whether it was padded or cropped on its own."""
+    steps: tuple[str, ...] = ()
+    """What was done to them that is no function of single numbers: `max` and `mean` over places."""
     taken: frozenset[tuple[str, Curve]] = frozenset()
     """{(layer, what was done to its outputs)} of those that it was mixed of before."""
 
@@ -77,6 +79,11 @@ def image(channels: int, order: str, rank: int) -> Image:
 NOTHING = Image()
 
 
+def _done(signal: Signal, word: str) -> Iterable[tuple[str, Curve]]:
+    """(layer, what was done to its outputs, with a word for what is done to them now) of a signal."""
+    return [(name, (*([word] if word else ()), *signal.steps, *signal.curve)) for name in signal.makers]
+
+
 class Flow:
     """What the layers of a model take and give."""
 
@@ -95,8 +102,7 @@ class Flow:
         """
         for one in given:
             self.padded |= {maker} if one.is_padded else set()
-            curve: Curve = (kind, *one.curve) if kind in ("layernorm", "groupnorm") else one.curve
-            for name, done in (*one.taken, *((name, curve) for name in one.makers)):
+            for name, done in (*one.taken, *_done(one, kind if kind in ("layernorm", "groupnorm") else "")):
                 found = self.curves.setdefault(name or f" {maker}", [])
                 if done not in found and not any(alike(done, other) for other in found):
                     found.append(done)
@@ -105,12 +111,15 @@ class Flow:
     def computes(self, name: str, given: Sequence[Signal | float]) -> Signal:
         """What a function makes of values and numbers; PASSING ones leave each number as it is."""
         signals = [one for one in given if isinstance(one, Signal)]
-        if len({one.makers for one in signals}) > 1:
-            taken = {pair for one in signals for pair in (*one.taken, *((name, one.curve) for name in one.makers))}
+        if len({one.makers for one in signals}) > 1 or (len(signals) > 1 and PASSING.fullmatch(name)):
+            word = ALSO.get(name.casefold(), name.casefold())
+            words = [word if word in ("add", "mul") else f"{word} ({k})" for k in range(len(signals))]
+            taken = {pair for one, word in zip(signals, words, strict=True) for pair in (*one.taken, *_done(one, word))}
             return Signal(frozenset(name for one in signals for name in one.makers), taken=frozenset(taken))
         if not signals or PASSING.fullmatch(name):
             x = signals[0] if signals else Signal()
-            return x._replace(is_padded=x.is_padded or "Pad" in name or "Crop" in name)
+            steps = [word for key, word in (("Max", "max"), ("Average", "mean"), ("Mean", "mean")) if key in name]
+            return x._replace(is_padded=x.is_padded or "Pad" in name or "Crop" in name, steps=(*x.steps, *steps))
         return signals[0]._replace(curve=made(name, *(one.curve if isinstance(one, Signal) else one for one in given)))
 
     def settings(self, layer: str) -> dict[str, object]:
@@ -118,7 +127,7 @@ class Flow:
         found: dict[str, object] = {"pads": None} if layer in self.padded else {}
         for name, at in (("inputs", f" {layer}"), ("outputs", layer)):
             if at in self.curves:
-                found[f"function of its {name}"] = sorted(self.curves[at], key=str)
+                found[f"function of its {name}"] = sorted(self.curves[at], key=order)
         return found
 
     def note(self, layer: str, axis: str, image: Image) -> None:

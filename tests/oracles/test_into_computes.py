@@ -939,3 +939,46 @@ def test_a_norm_without_a_place_for_all(layer: Any, lacks: set[str], tmp_path: P
         with pytest.raises(LayoutError, match="has no place in the model") as error:
             paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=tmp_path / "m.keras")
         assert all(f"{word}=True" in error.value.hint for word in lacks)
+
+
+WAYS: dict[str, tuple[Any, Any, Any]] = {  # {what lies between: the source's, the same in other layers, another}
+    "a sum": (
+        lambda x: k.Add()([k.Dense(8, "relu", name="a")(x), x]),
+        lambda x: k.Add()([k.ReLU()(k.Dense(8, name="a")(x)), x]),
+        lambda x: k.Multiply()([k.Dense(8, "relu", name="a")(x), x]),
+    ),
+    "side by side": (
+        lambda x: k.Concatenate()([k.Dense(4, name="a")(x), k.Dense(4, name="b")(x)]),
+        lambda x: k.Dropout(0.5)(k.Concatenate()([k.Dense(4, name="a")(x), k.Dense(4, name="b")(x)])),
+        lambda x: k.Concatenate()([k.Dense(4, name="b")(x), k.Dense(4, name="a")(x)]),
+    ),
+    "a scaled input": (
+        lambda x: k.Dense(8, name="a")(k.Rescaling(0.5)(x)),
+        lambda x: k.Dense(8, name="a")(k.Rescaling(0.5, 0.0)(x)),
+        lambda x: k.Dense(8, name="a")(k.Rescaling(0.25)(x)),
+    ),
+    "a pool": (
+        lambda x: k.Flatten()(k.MaxPooling1D(2)(k.Reshape((4, 2))(k.Dense(8, name="a")(x)))),
+        lambda x: k.Reshape((4,))(k.MaxPool1D(2)(k.Reshape((4, 2))(k.Dense(8, name="a")(x)))),
+        lambda x: k.Flatten()(k.AveragePooling1D(2)(k.Reshape((4, 2))(k.Dense(8, name="a")(x)))),
+    ),
+}
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("name", WAYS)
+def test_the_way_between_layers_of_keras(name: str, suffix: str, tmp_path: Path) -> None:
+    def model(way: Any) -> Any:
+        x = keras.Input((8,))
+        return keras.Model(x, k.Dense(2, name="o")(way(x)))
+
+    source, same, other = map(model, WAYS[name])
+    paths = [
+        saved_model(one, tmp_path / f"{at}{suffix}") for at, one in (("s", noisy(source)), ("m", same), ("n", other))
+    ]
+    paramtool.convert(paths[0], tmp_path / f"out{suffix}", into=paths[1], strict=True)
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype("f4")
+    found = by_keras(tmp_path / f"out{suffix}", None, x)
+    np.testing.assert_allclose(found, source.predict(x, verbose=0), atol=ATOL)
+    with pytest.raises(LayoutError, match="function of its"):
+        paramtool.convert(paths[0], tmp_path / f"bad{suffix}", into=paths[2])
