@@ -72,9 +72,12 @@ def made(name: str, *given: Curve | float) -> Curve:
         if word in SUMS:
             values = [math.exp(float(x)) for x in curves[0]]
             return tuple(x / sum(values) if word == SUMS[0] else math.log(x / sum(values)) for x in values)
-        return tuple(FUNCTIONS[word](*map(float, row)) for row in zip(*curves, strict=True))
+        found = tuple(float(FUNCTIONS[word](*map(float, row))) for row in zip(*curves, strict=True))
+        if not any(map(math.isnan, found)):
+            return found
     except (KeyError, TypeError, ValueError, ArithmeticError):
-        return (f"{name} of {', '.join(map(shown, given))}"[:300],)
+        pass
+    return (f"{name} of {', '.join(map(shown, given))}"[:300],)
 
 
 def alike(one: object, other: object) -> bool:
@@ -88,7 +91,7 @@ def alike(one: object, other: object) -> bool:
 
 def order(curve: Curve) -> list[str]:
     """By what curves are sorted, so that those that are alike have one place."""
-    return [f"{one + 0.0:.2e}" if isinstance(one, float) else one for one in curve]
+    return [f"{round(one, 3) + 0.0:.2e}" if isinstance(one, float) else one for one in curve]
 
 
 def shown(given: object) -> str:

@@ -133,7 +133,7 @@ class Uses:
         default = {"epsilon": EPSILON} if operator in (*NORMS, "InstanceNormalization") else {}
         self.settings[label] = {**default, **settings}
         if operator == "InstanceNormalization":
-            self.settings[label]["groups"] = next(iter(shapes.get(inputs[1], ())), None)
+            self.settings[label]["groups"] = next(iter(shapes.get("".join(inputs[1:2]), ())), None)
         given = [self.images[name] for name in inputs if name in self.images]
         weight = next((shapes[name] for name in inputs[1:] if len(shapes.get(name, ())) > 1), ())
         x = self.flow.merged(given) if operator in ("Add", "Sub", "Mul", "Div") else first(given)
@@ -195,8 +195,8 @@ class Uses:
             dims = x.dims or tuple((0, k) for k in range(len(axes) - 1))
             x = moved(x._replace(dims=dims, joined=1) if x.makers else x, axes)
         elif operator in ("Flatten", "Reshape"):
-            target = [int(size) for size in values.get(inputs[-1], [0] * 3)][1:] if operator == "Reshape" else []
-            is_known = operator == "Flatten" or inputs[-1] in values
+            stored = [-1] if operator == "Flatten" else values.get("".join(inputs[1:2]), ())
+            is_known, target = bool(stored), [int(size) for size in stored or [0] * 3][1:]
             x = reshaped(x, target) if x.makers and (x.dims or is_known) else x._replace(joined=max(2, len(x.dims)))
         for name in outputs if x != NOTHING else ():
             self.images[name] = x

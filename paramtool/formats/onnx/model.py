@@ -255,10 +255,11 @@ class GraphWalk:
 
     def values(self, name: str, operator: str) -> list[float]:
         """The numbers of a small tensor that is part of the program; empty for a weight, and for what is not stored."""
-        one = self.found.get(name)
+        one, codes = self.found.get(name), {"int64": "q", "int32": "i"}
+        codes |= {} if operator == "Reshape" else {"float32": "f", "float64": "d", "float16": "e"}
         if not isinstance(one, OnnxTensor) or not (operator == "Reshape" or one.shape == () or name in self.constants):
             return []
-        code = {"float32": "f", "float64": "d", "float16": "e", "int64": "q", "int32": "i"}.get(one.dtype.name)
+        code = codes.get(one.dtype.name)
         data = content(self.reader, one) if code and prod(one.shape) <= MAX_AXES else None
         return [*map(float, struct.unpack(f"<{prod(one.shape)}{code}", data))] if data else []
 
