@@ -111,7 +111,7 @@ class Flow:
     def computes(self, name: str, given: Sequence[Signal | float]) -> Signal:
         """What a function makes of values and numbers; PASSING ones leave each number as it is."""
         signals = [one for one in given if isinstance(one, Signal)]
-        if len({one.makers for one in signals}) > 1 or (len(signals) > 1 and PASSING.fullmatch(name)):
+        if len({one.makers for one in signals}) > 1 or (len(set(signals)) > 1 and PASSING.fullmatch(name)):
             word = ALSO.get(name.casefold(), name.casefold())
             words = [word if word in ("add", "mul") else f"{word} ({k})" for k in range(len(signals))]
             taken = {pair for one, word in zip(signals, words, strict=True) for pair in (*one.taken, *_done(one, word))}
