@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _completion, _display, _render
-from paramtool.cli._help import Command
-from paramtool.cli._text import FILE, OUTPUT_FILE
+from paramtool.cli import _completion, _render
+from paramtool.cli._options import Command, displayed
+from paramtool.cli._paths import FILE, OUTPUT_FILE
 from paramtool.cli.main import main
 from paramtool.errors import UsageError
 from paramtool.layouts import evidence
@@ -41,7 +41,7 @@ WHAT = {
 @click.option("-o", "--output", type=OUTPUT_FILE, metavar="RECORD.json", help="Write the record to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record (docs/schema has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite an existing record, and no other kind of file.")
-@_display.options
+@displayed
 def command(layout: str, quick: bool, library: str | None, output: str | None, *, as_json: bool, force: bool) -> int:
     """Check the table of a layout: ask cuDNN, ask torch, and run networks on a CUDA GPU.
 
@@ -96,7 +96,7 @@ def _verify(layout: str, **how: Any) -> dict[str, Any]:
     return found
 
 
-def _evidence(table: Layout) -> Iterator[_render.Row]:
+def _evidence(table: Layout) -> _render.Rows:
     """What is known of a layout where it cannot be verified now."""
     yield ("layout", table.name, table.title)
     yield from (("evidence", words) for words in evidence.evidence(table))
@@ -105,7 +105,7 @@ def _evidence(table: Layout) -> Iterator[_render.Row]:
         yield ("record", record.words(), *counts, record.data["date"], f"does not count: {why}" if why else "")
 
 
-def _rows(found: Mapping[str, Any], output: str | None, library: str | None) -> Iterator[_render.Row]:
+def _rows(found: Mapping[str, Any], output: str | None, library: str | None) -> _render.Rows:
     machine = found["machine"]
     words = {"device": "", "driver": "driver ", "cuda": "CUDA ", "cudnn": "cuDNN ", "torch": "torch "}
     yield ("layout", found["layout"], f"table {found['table'][:12]}", f"{found['grid']} grid")
@@ -141,7 +141,7 @@ def _empty(found: Mapping[str, Any]) -> list[str]:
     return [part for part in WHAT if found[part] is not None and not found[part]["counts"]["agrees"]]
 
 
-def _parts(found: Mapping[str, Any]) -> Iterator[_render.Row]:
+def _parts(found: Mapping[str, Any]) -> _render.Rows:
     """What was asked, with the numbers of its verdicts, the reasons of what is not supported, and errors."""
     for part, what in WHAT.items():
         if found[part] is None:
