@@ -238,8 +238,7 @@ def _with_moved(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
     new, storages = virtual(expected, state.names, state.targets)
     objects = expected.objects
     for one in state.bindings:
-        node = tree.node_at(state.objects, one.optimizer.at)
-        objects = tree.changed(objects, one.optimizer.at, lambda _, node=node: node)  # type: ignore[misc]
+        objects = tree.put(objects, one.optimizer.at, tree.node_at(state.objects, one.optimizer.at))
     for count, gone in state.emptied:
         objects = tree.without_groups(objects, count, gone)
     expected = replace(expected, entries={**entries, **new}, storages=storages, objects=objects)

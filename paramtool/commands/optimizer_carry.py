@@ -22,7 +22,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.nested import SEPARATOR, leaves, nested
-from paramtool.model.objects import Node, subtree, tensor_names
+from paramtool.model.objects import Node, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
 from paramtool.model.plan import Plan, Requirement
 from paramtool.passes.objects_differ import without
@@ -177,7 +177,7 @@ def dropped(checkpoint: Checkpoint) -> Carried:
     states = optimizers(checkpoint)
     objects: Node = checkpoint.objects
     for state in reversed(states):  # those of a list have their numbers until the ones behind them are gone
-        objects = tree.changed(objects, state.at, lambda node: None)
+        objects = tree.put(objects, state.at, None)
     there = {*tensor_names(objects)} if states else checkpoint.entries.keys()
     in_tree = {*tensor_names(checkpoint.objects)}
     names = {n for n, e in checkpoint.entries.items() if e.role == "optimizer" or (n in in_tree and n not in there)}
@@ -221,8 +221,8 @@ def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outc
     if all(path == tuple(name.split(SEPARATOR)) for name, path in old.items()):  # as in files of flax
         objects = nested(objects, old) or objects
     for section in dict.fromkeys(binding.optimizer.section for binding in state.bindings):
-        before = subtree(source.objects, section) if section else source.objects
-        objects = tree.changed(objects, section, lambda node, before=before: tree.sorted_as(node, before))  # type: ignore[misc]
+        before = tree.node_at(source.objects, section)
+        objects = tree.put(objects, section, tree.sorted_as(tree.node_at(objects, section), before))
     plan = with_state(replace(plan, objects=objects), carried)
     made, warnings = outcome.made | state.names.keys(), (*outcome.warnings, *state.warnings)
     rest = replace(outcome.rest, metadata=plan.metadata)

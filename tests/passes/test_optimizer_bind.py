@@ -14,6 +14,7 @@ from paramtool.passes.optimizer import copies, read, slots
 from paramtool.passes.optimizer import order as orders
 from paramtool.passes.optimizer.bind import bind, bind_named, contradictions, entries_of
 from paramtool.passes.optimizer.order import ClassParameter, ClassParameters
+from paramtool.passes.optimizer.tree import LIST
 from tests.passes.made import Tensors, checkpoint, view
 
 Names = dict[str, tuple[int, ...]]
@@ -448,7 +449,7 @@ def test_master_copies_by_name_are_bound_as_the_entries() -> None:
     found = optimizer({}, [{"params": ["a", "b"]}], {"fp32.a": (2,), "m": (2,)}, fp32={"a": "@fp32.a"})
     (bound,) = copies.masters(Binding(found, {"a": "x.a", "b": "x.b"}, "names", "", True))
     state = bound.optimizer
-    assert (state.at, state.form, [entry.key for entry in state.entries]) == ("fp32", copies.FORM, ["a"])
+    assert (state.at, state.form, [entry.key for entry in state.entries]) == ("fp32", LIST, ["a"])
     assert bound.names == {"a": "x.a", "b": "x.b"} and bound.is_unique and copies.are_listed(found)
     other = replace(found, masters={"a": "m"})
     assert not [*copies.masters(Binding(other, {"a": "x.a"}, "names", "", True))] and not copies.are_listed(other)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from paramtool.errors import LayoutError
-from paramtool.model.objects import Leaf, Mapping, Sequence, TensorRef
 from paramtool.model.plan import Copy, Target, whole
 from paramtool.model.view import View, contiguous
 from paramtool.passes.optimizer import move
@@ -66,18 +65,8 @@ def test_vectors_go_over_the_new_parameters() -> None:
     """Parameters a (2) and b (3, 1) become b, a."""
     places = move.windows(view(0, 5, offset=1), {"a": (2,), "b": (3, 1)})
     assert [(one.offset, one.shape) for one in places.values()] == [(1, (2,)), (3, (3, 1))]
-    node = Mapping("dict", (("d", TensorRef("state.0.d")), ("n_iter", Leaf(3)),
-                            ("old_dirs", Sequence("list", (TensorRef("state.0.old_dirs.0"),)))))  # fmt: skip
-    assert list(move.vectors(node)) == ["state.0.d", "state.0.old_dirs.0"]
-    views = {name: view(k, 5) for k, name in enumerate(move.vectors(node))}
-
-    def turned(vector: View) -> list[Target]:
-        found = move.windows(vector, {"a": (2,), "b": (3, 1)})
-        return [whole("", found["b"]), whole("", found["a"])]
-
-    found, targets = move.moved_vectors(node, ("state.0", "state.1"), views, turned)
-    assert found == Mapping("dict", (("d", TensorRef("state.1.d")), ("n_iter", Leaf(3)),
-                                     ("old_dirs", Sequence("list", (TensorRef("state.1.old_dirs.0"),)))))  # fmt: skip
-    assert [target.name for target in targets] == ["state.1.d", "state.1.old_dirs.0"]
-    places = [(copy.destination.offset, copy.terms[0][1].offset) for copy in targets[0].copies]
-    assert targets[0].shape == (5,) and places == [(0, 2), (3, 0)]
+    found = move.windows(view(7, 5), {"a": (2,), "b": (3, 1)})
+    target = move.joined(view(7, 5), [whole("", found["b"]), whole("", found["a"])]).called("state.1.d")
+    places = [(copy.destination.offset, copy.terms[0][1].offset) for copy in target.copies]
+    assert target.shape == (5,) and places == [(0, 2), (3, 0)]
+    assert {copy.destination.storage for copy in target.copies} == {"state.1.d"}

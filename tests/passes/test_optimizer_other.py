@@ -9,7 +9,8 @@ import pytest
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Opaque, Sequence, TensorRef
-from paramtool.model.optimizer import NumberedSlots
+from paramtool.model.optimizer import Binding, Group, NumberedSlots, OptimizerState, Slot, StateEntry
+from paramtool.model.plan import whole
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import contiguous
 from paramtool.passes.optimizer import gluon, move, optax
@@ -88,8 +89,9 @@ class TestOptax:
         node = tree(mu=tensors("opt/mu", **SHAPES), nu=tree(w=TensorRef("opt/nu/w"), mu=EMPTY, b=EMPTY))
         names = {(name,): f"params/{name}" for name in SHAPES}
         new = {("w",): [("x", "w")], ("mu",): [], ("b",): [("b",)]}
-        kept = {("mu", ("x", "w")): "opt/mu/x/w", ("mu", ("b",)): "opt/mu/b", ("nu", ("x", "w")): "opt/nu/x/w"}
-        assert optax.rebuilt(node, optax.NewParameters(names, new, kept)) == tree(
+        held = {("mu", ("x", "w")): "opt/mu/x/w", ("mu", ("b",)): "opt/mu/b", ("nu", ("x", "w")): "opt/nu/x/w"}
+        kept = {place: TensorRef(name) for place, name in held.items()}
+        assert optax.rebuilt(node, names, new, kept) == tree(
             mu=tree(x=tree(w=TensorRef("opt/mu/x/w")), b=TensorRef("opt/mu/b")),
             nu=tree(x=tree(w=TensorRef("opt/nu/x/w")), b=EMPTY),
         )
@@ -99,12 +101,21 @@ def test_numbers_follow_in_every_block() -> None:
     """One parameter becomes two: two slots by turns, then a block of a third one, and a number at the end."""
     one = NumberedSlots("v/", tuple(f"v/{k}" for k in range(9)), 2, (("m", "v"), ("h",)), 1)
     assert (one.count, one.singles) == (2, ("v/0", "v/1", "v/8"))
-    found = move.numbered([one], [None, None, 1])
-    assert found.names == {"v/0": "v/0", "v/1": "v/1", "v/4": "v/6", "v/5": "v/7", "v/7": "v/10", "v/8": "v/11"}
-    assert found.made == {
-        (0, "m"): "v/2", (0, "v"): "v/3", (1, "m"): "v/4", (1, "v"): "v/5", (0, "h"): "v/8", (1, "h"): "v/9",
-    }  # fmt: skip
-    assert found.order == tuple(f"v/{k}" for k in range(12))
+    held: list[list[Slot]] = [[], []]
+    for at, k, slot in one.places(2):
+        held[k].append(Slot(slot, "first", one.names[at]))
+    entries = tuple(StateEntry(k, 0, tuple(slots)) for k, slots in enumerate(held))
+    state = OptimizerState("v", "keras", "", entries, (Group((0, 1), EMPTY),), numbered=(one,))
+    bound = Binding(state, {0: "a", 1: "b"}, "order", "it", True)
+    made = checkpoint(EMPTY, {})
+    found = move.Moving(made, bound, (), {}, choice=move.NOTHING_SAID, parameters=made, ranks=None)
+    view = contiguous(0, DTYPES["float32"], (1,))
+    new = (*(move.NewEntry(name, tuple((slot, whole("", view)) for slot in "mvh")) for name in "xy"),)
+    node, names = found.write_numbers({0: new})
+    assert names == {0: "x", 1: "y", 2: "b"}
+    assert found.new_paths == {"v/4": "v/6", "v/5": "v/7", "v/7": "v/10", "v/8": "v/11"}
+    assert [target.name for target in found.targets] == ["v/2", "v/3", "v/4", "v/5", "v/8", "v/9"]
+    assert node == tree(**{str(k): TensorRef(f"v/{k}") for k in range(12)})
 
 
 class TestGluon:

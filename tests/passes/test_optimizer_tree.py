@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.model.objects import Leaf, Mapping, Node, Opaque, Sequence, TensorRef
+from paramtool.model.objects import Leaf, Mapping, Node, Opaque, Sequence, TensorRef, tensor_names
 from paramtool.passes.optimizer import read, tree
 from tests.passes.made import checkpoint
 from tests.passes.test_optimizer_bind import node
@@ -18,12 +18,11 @@ def dict_of(**items: Node) -> Mapping:
 
 def test_a_node_is_changed_at_its_path_and_nowhere_else() -> None:
     before = dict_of(a=Sequence("list", (dict_of(x=Leaf(1)), dict_of(x=Leaf(2)))), b=Leaf(3))
-    after = tree.changed(before, "a.1.x", lambda node: Leaf(9))
+    after = tree.put(before, "a.1.x", Leaf(9))
     assert after == dict_of(a=Sequence("list", (dict_of(x=Leaf(1)), dict_of(x=Leaf(9)))), b=Leaf(3))
-    assert tree.changed(before, "a.1", lambda node: None) == dict_of(
-        a=Sequence("list", (dict_of(x=Leaf(1)),)), b=Leaf(3)
-    )
-    assert tree.changed(before, "c", lambda node: Leaf(0)) == before
+    assert tree.put(before, "a.1", None) == dict_of(a=Sequence("list", (dict_of(x=Leaf(1)),)), b=Leaf(3))
+    assert tree.put(before, "c", Leaf(0)) == before
+    assert tree.node_at(before, "a.1") == dict_of(x=Leaf(2)) and tree.node_at(before, "a.x") == dict_of()
 
 
 AROUND = {
@@ -42,7 +41,9 @@ def test_an_optimizer_that_is_found_can_be_taken_out(around: list[str]) -> None:
         one = AROUND[what](one)
     whole = dict_of(model=node({"p": "@p"}), of_training=one)
     (found,) = read.optimizers(checkpoint({"p": (2,), "m": (2,)}, objects=whole))
-    rest = tree.changed(whole, found.at, lambda _: None)
+    there = tree.node_at(whole, found.at)
+    assert {*tensor_names(there)} == {"m"} and isinstance(there, Opaque) == bool(found.refused)
+    rest = tree.put(whole, found.at, None)
     assert not read.optimizers(checkpoint({"p": (2,)}, objects=rest))
     assert bool(found.refused) == (around[:1] == ["object of a class"])
 
@@ -62,7 +63,7 @@ def test_entries_groups_and_names_are_written_anew() -> None:
     state = Mapping("dict", ((0, dict_of(m=TensorRef("state.0.m"))), (1, dict_of(m=TensorRef("state.1.m")))))
     before = dict_of(state=state, param_groups=Sequence("list", (group,)))
     entry = dict_of(m=TensorRef("state.0.m"))
-    found = tree.renumbered(before, tree.Renumbered([[(0, "ab")]], {0: entry}))
+    found = tree.rewritten(before, "torch", [[(0, "ab")]], {0: entry})
     assert isinstance(found, Mapping)
     after = dict(found.items)
     groups = after["param_groups"]
@@ -76,10 +77,11 @@ def test_entries_groups_and_names_are_written_anew() -> None:
 def test_copies_by_name_have_new_names_and_order() -> None:
     """A mapping of float32 copies, as a list of them."""
     before = dict_of(a=TensorRef("fp32.a"), b=TensorRef("fp32.b"), c=TensorRef("fp32.c"))
-    form = tree.FORMS["list"]
-    assert list(form.entries(before)) == list(before.items)
-    new = tree.Renumbered([[("c", ""), ("ab", "")]], {"ab": TensorRef("fp32.ab"), "c": TensorRef("fp32.c")})
-    assert form.renumbered(before, new) == dict_of(c=TensorRef("fp32.c"), ab=TensorRef("fp32.ab"))
+    assert list(tree.entries_of(before, tree.LIST).items()) == list(before.items)
+    new = {"ab": TensorRef("fp32.ab"), "c": TensorRef("fp32.c")}
+    assert tree.rewritten(before, tree.LIST, [[("c", ""), ("ab", "")]], new) == dict_of(
+        c=TensorRef("fp32.c"), ab=TensorRef("fp32.ab")
+    )
 
 
 def test_a_flattened_state_keeps_the_settings_of_what_it_was() -> None:
@@ -87,17 +89,17 @@ def test_a_flattened_state_keeps_the_settings_of_what_it_was() -> None:
         "state.a.w.m": TensorRef("state.a.w.m"), "state.b.w.m": TensorRef("state.b.w.m"),
         "param_groups.a.w.lr": Leaf(0.1), "param_groups.b.w.lr": Leaf(0.1),
     })  # fmt: skip
-    form = tree.FORMS["dcp-flat"]
-    assert dict(form.entries(before))["b.w"] == dict_of(m=TensorRef("state.b.w.m"))
-    new = tree.Renumbered([[("ab.w", "")]], {"ab.w": dict_of(m=TensorRef("x"))})
-    assert form.renumbered(before, new) == dict_of(
+    assert tree.entries_of(before, tree.FLAT)["b.w"] == dict_of(m=TensorRef("state.b.w.m"))
+    new = {"ab.w": dict_of(m=TensorRef("x"))}
+    assert tree.rewritten(before, tree.FLAT, [[("ab.w", "")]], new) == dict_of(
         **{"state.ab.w.m": TensorRef("x"), "param_groups.ab.w.lr": Leaf(0.1)}
     )
 
 
 def test_a_list_has_its_tensors_in_order() -> None:
     before = Sequence("list", (TensorRef("l.0"), TensorRef("l.1")))
-    form = tree.FORMS["list"]
-    assert dict(form.entries(before)) == {0: TensorRef("l.0"), 1: TensorRef("l.1")}
-    new = tree.Renumbered([[(1, ""), (0, "")]], {0: TensorRef("l.0"), 1: TensorRef("y")})
-    assert form.renumbered(before, new) == Sequence("list", (TensorRef("y"), TensorRef("l.0")))
+    assert tree.entries_of(before, tree.LIST) == {0: TensorRef("l.0"), 1: TensorRef("l.1")}
+    new = {0: TensorRef("l.0"), 1: TensorRef("y")}
+    assert tree.rewritten(before, tree.LIST, [[(1, ""), (0, "")]], new) == Sequence(
+        "list", (TensorRef("y"), TensorRef("l.0"))
+    )

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from paramtool.grouping import grouped
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.objects import EMPTY, Node, TensorRef, tensor_names, word
+from paramtool.model.objects import EMPTY, Node, TensorRef
 from paramtool.model.optimizer import Binding, Group, Move, OptimizerState, Slot, StateEntry
 from paramtool.model.view import View, Views
+from paramtool.passes.optimizer.tree import LIST, outermost
 
-FORM = "list"
 NAMED = "fp32"
 """A mapping of copies by the names of the parameters, in the optimizer's own."""
 _EMA = "ema"
@@ -28,72 +28,53 @@ _EMA = "ema"
 
 def averages(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
     """Every list of at least two averaged tensors, in the order of the file."""
-    found = []
-    todo: list[tuple[str, Node]] = [("", checkpoint.objects)]
-    while todo:
-        at, node = todo.pop()
-        if isinstance(node, objects.Mapping):
-            inner = [(word(key), child) for key, child in node.items]
-        elif isinstance(node, objects.Sequence):
-            if _is_list_of_averages(checkpoint, node):
-                found.append(_keyed(at, dict(enumerate(tensor_names(node))), ""))
-                continue
-            inner = [(str(k), child) for k, child in enumerate(node.items)]
-        else:
-            continue
-        todo += ((f"{at}.{key}".lstrip("."), child) for key, child in reversed(inner))
-    return tuple(found)
+    averaged = {TensorRef(name): name for name, entry in checkpoint.entries.items() if entry.role == _EMA}
 
+    def listed(node: Node, around: Node | None) -> list[str] | None:
+        items = node.items if isinstance(node, objects.Sequence) else ()
+        names = [averaged[item] for item in items if isinstance(item, TensorRef) and item in averaged]
+        return names if 1 < len(names) == len(items) else None
 
-def _is_list_of_averages(checkpoint: Checkpoint, node: objects.Sequence) -> bool:
-    names = [item.name for item in node.items if isinstance(item, TensorRef)]
-    if len(names) < 2 or len(names) < len(node.items):
-        return False
-    entries = [checkpoint.entries.get(name) for name in names]
-    return all(entry is not None and entry.role == _EMA for entry in entries)
+    found = outermost(checkpoint.objects, listed, (objects.Mapping, objects.Sequence)) if averaged else ()
+    return tuple(_keyed(".".join(path).lstrip("."), dict(enumerate(names)), "") for path, names in found)
 
 
 def _keyed(at: str, tensors: Mapping[int | str, str], section: str) -> OptimizerState:
     """Tensors by their keys as what an optimizer keeps."""
     entries = tuple(StateEntry(key, 0, (Slot("", "weight", name),)) for key, name in tensors.items())
-    return OptimizerState(at, FORM, "", entries, (Group(tuple(tensors), EMPTY),), section)
+    return OptimizerState(at, LIST, "", entries, (Group(tuple(tensors), EMPTY),), section)
 
 
 def masters(binding: Binding) -> Iterator[Binding]:
     """The lists of float32 copies beside an optimizer, and its mapping of them, bound as its entries are."""
     optimizer = binding.optimizer
-    at_names = _at_names(optimizer)
-    named = {k: one for k, one in optimizer.masters.items() if one == f"{at_names}.{k}"}
-    found: list[tuple[str, Mapping[int | str, str], Mapping[int | str, str]]] = []
-    if named:
-        found.append((at_names, named, binding.names))
-    listed: dict[str, list[tuple[str, int | str]]] = {}
-    for key, tensor in optimizer.masters.items():
-        at, _, last = tensor.rpartition(".")
-        if last.isdecimal() and key not in named:
-            listed.setdefault(at, []).append((tensor, key))
-    for at, pairs in listed.items():
-        names: dict[int | str, str] = {}
-        names |= {k: binding.names[key] for k, (_, key) in enumerate(pairs) if key in binding.names}
-        found.append((at, dict(enumerate(tensor for tensor, _ in pairs)), names))
     source = f"the entries of {optimizer.at or 'the optimizer'}"
-    for at, tensors, own in found:
-        state = _keyed(at, tensors, optimizer.section)
-        yield Binding(state, dict(own), "given", source, binding.is_unique, binding.ambiguous)
+    pairs = ((_place(optimizer, key), (key, tensor)) for key, tensor in optimizer.masters.items())
+    for at, listed in grouped(pairs).items():
+        tensors, names = dict(listed), dict(binding.names)
+        if at != _inside(optimizer, NAMED):  # by position
+            names = {k: names[key] for k, (key, _) in enumerate(listed) if key in names}
+            tensors = {k: tensor for k, (_, tensor) in enumerate(listed)}
+        if at:
+            state = _keyed(at, tensors, optimizer.section)
+            yield Binding(state, names, "given", source, binding.is_unique, binding.ambiguous)
 
 
-def _at_names(state: OptimizerState) -> str:
-    return f"{state.at}.{NAMED}" if state.at else NAMED
+def _inside(state: OptimizerState, part: str) -> str:
+    return f"{state.at}.{part}" if state.at else part
+
+
+def _place(state: OptimizerState, key: int | str) -> str:
+    """The list, or the mapping, that has the copy of an entry; empty where it is in none."""
+    at, _, last = state.masters[key].rpartition(".")
+    named = _inside(state, NAMED)
+    return named if state.masters[key] == f"{named}.{key}" else at if last.isdecimal() else ""
 
 
 def are_listed(state: OptimizerState) -> bool:
     """Whether all float32 copies of an optimizer are in lists beside it, or in its mapping of them."""
-    inside = f"{state.at}." if state.at else ""
-    return all(
-        tensor == f"{_at_names(state)}.{key}"
-        or (tensor.rpartition(".")[2].isdecimal() and not tensor.startswith(f"{inside}state."))
-        for key, tensor in state.masters.items()
-    )
+    places = (_place(state, key) for key in state.masters)
+    return all(at and not f"{at}.".startswith(_inside(state, "state.")) for at in places)
 
 
 def stale(checkpoint: Checkpoint, moves: Sequence[Move]) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ what they have; their ids and groups are renumbered as torch numbers them: group
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple, cast
@@ -18,12 +18,11 @@ from paramtool.model import objects
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.nested import SEPARATOR
-from paramtool.model.objects import EMPTY, Key, Leaf, Node, TensorRef, word
+from paramtool.model.objects import EMPTY, Key, Leaf, Node, TensorRef
 from paramtool.model.optimizer import (
     Binding,
     Move,
     MovedState,
-    NumberedSlots,
     Slot,
     SlotTargets,
     StateChoice,
@@ -77,7 +76,7 @@ _CODES, _BLOCKS = ("qmap1", "qmap2"), ("state1", "state2", "absmax1", "absmax2")
 """What bitsandbytes keeps: the values of all codes, the same for every tensor; codes, and scales of blocks of them."""
 NOTHING_SAID = StateChoice()
 KERAS = "keras"
-MOVABLE = ("torch", "dcp", "dcp-flat", "deepspeed", copies.FORM, optax.FORM, KERAS)
+MOVABLE = ("torch", "dcp", tree.FLAT, "deepspeed", tree.LIST, optax.FORM, KERAS)
 """Forms of optimizers whose trees are written."""
 
 
@@ -101,10 +100,10 @@ def moved(
     for one in done:
         one.run()
         if one.node is not None:
-            tree_of_all = tree.changed(tree_of_all, one.state.at, lambda _, node=one.node: node)  # type: ignore[misc]
+            tree_of_all = tree.put(tree_of_all, one.state.at, one.node)
     # Groups that have no parameter any more, whose items go from the schedules
     emptied = []
-    counts = [len(one.state.groups) for one in done if one.state.form != copies.FORM]
+    counts = [len(one.state.groups) for one in done if one.state.form != tree.LIST]
     for one in done:
         if one.emptied:
             count = len(one.state.groups)
@@ -237,7 +236,7 @@ class Moving:
         state = replace(self.state, entries=tuple(StateEntry(key, 0, ()) for key in names))
         own = {key: name.removeprefix(self.prefix) for key, name in names.items() if name}
         self.new_binding = replace(self.binding, optimizer=state, names=own)
-        if moving and self.state.form != copies.FORM:
+        if moving and self.state.form != tree.LIST:
             self.warnings += self.trajectory()
         before = sum(len(one.keys) + len(one.gone) for one in moving)
         self.counts = (before, sum(len(new) for new in made.values()))
@@ -327,7 +326,7 @@ class Moving:
     def untied(self, alike: Sequence[Sequence[str]]) -> tuple[dict[str, int], frozenset[str]]:
         """{new parameter: how many share its state}, and those that start without any; `alike` are made of the same."""
         choice = self.choice.untied
-        if self.state.form == copies.FORM:
+        if self.state.form == tree.LIST:
             choice = "one" if choice == "one" else "copy"
         shares, without = {}, []
         for names in alike:
@@ -432,11 +431,21 @@ class Moving:
         """Whether the entries of a group have another order in the model that the output is for."""
         return any([key for key, _ in self.in_group(one.keys, {})] != [*one.keys] for one in self.state.groups)
 
-    def place(self, value: Target | Node, name: str) -> str:
-        """Take a new tensor into the output under its name there, and give that."""
-        assert isinstance(value, Target)
-        self.targets.append(value.called(name))
-        return name
+    def held(self, key: EntryKey, one: NewEntry | None) -> dict[str, Target | Node]:
+        """{slot: what is kept} of a new entry, or of one that stays."""
+        if one is not None:
+            return dict(one.slots)
+        return {slot.key: TensorRef(slot.tensor) for slot in self.entries[key].slots}
+
+    def placed(self, value: Target | Node | None, name: str) -> Node:
+        """What is kept at its place in the output: a tensor under its name there."""
+        if isinstance(value, Target):
+            self.targets.append(value.called(name))
+        elif isinstance(value, TensorRef):
+            self.new_paths |= {value.name: name} if value.name != name else {}
+        elif value is not None:
+            return value
+        return TensorRef(name)
 
     def write(self, made: Made) -> Written:
         """The new node of torch's optimizers, and of lists."""
@@ -445,9 +454,10 @@ class Moving:
         listed: list[list[tuple[Key, str]]] = []
         names: dict[EntryKey, str] = {}
         old = tree.node_at(self.objects, self.state.at)
-        form, there = tree.FORMS[self.state.form], dict(tree.FORMS[self.state.form].entries(old))
+        there = tree.entries_of(old, self.state.form)
         said = {key: name for one in self.state.groups for key, name in zip(one.keys, one.names, strict=False)}
         renumbers = bool(made) or self.is_reordered()
+        flat = self.is_flat and bool(made)
         for group in groups:
             listed.append([])
             for key, one in group:
@@ -458,30 +468,29 @@ class Moving:
                     new = len(names) if renumbers else key
                 names[new] = name
                 listed[-1].append((new, self.relative(said[key], key, name) if key in said else ""))
-                if one is None and key in there and not (self.is_flat and made):
-                    entries[new] = self.kept(key, new, there[key])
-                elif one is not None and one.slots:
+                if one is not None and one.slots:
                     entries[new] = self.entry(new, one)
-        if self.is_flat and made:
+                elif one is None and key in there and not flat:
+                    entries[new] = self.below(there[key], key, new)
+        if flat:
             entries[listed[0][0][0]] = self.vectors(there, groups, listed[0][0][0])
         self.emptied = frozenset(k for k, one in enumerate(self.state.groups) if one.keys and not listed[k])
         if self.emptied and self.state.masters:
             raise self.refusal(f"group {min(self.emptied)} would have no parameter any more, and has float32 copies")
-        return form.renumbered(old, tree.Renumbered(listed, entries, self.emptied)), names
+        return tree.rewritten(old, self.state.form, listed, entries, self.emptied), names
 
     def vectors(
         self, there: Mapping[Key, Node], groups: Sequence[Sequence[tuple[EntryKey, NewEntry | None]]], new: Key
     ) -> Node:
         """The one entry of L-BFGS, whose vectors go over all parameters."""
         (old, node), *others = there.items()
-        pairs = [pair for group in groups for pair in group]
         if others or {*self.names} != {*self.entries} or len(groups) > 1:
             raise self.refusal("L-BFGS keeps vectors over all parameters, and not all of them are known")
         shapes = {self.names[key]: self.weights[self.names[key]].shape for key in self.entries}
 
-        def make(vector: View) -> Iterator[Target]:
+        def parts(vector: View) -> Iterator[Target]:
             places = windows(vector, shapes)
-            for key, one in pairs:
+            for key, one in groups[0]:
                 if one is None:
                     yield whole("", places[self.names[key]])
                 else:
@@ -490,18 +499,27 @@ class Moving:
                     made = self.through(by.move, views, Slot("", "first")).targets
                     yield next(target for target in made if target.name == one.name)
 
-        found, targets = moved_vectors(node, (self.path(old), self.path(new)), self.views, make)
-        self.targets += targets
-        self.gone += vectors(node)
-        return found
+        def moved(child: Node) -> Node:
+            if isinstance(child, objects.Sequence):
+                return replace(child, items=tuple(map(moved, child.items)), mark=0)
+            if not isinstance(child, TensorRef):
+                return child
+            self.gone.append(child.name)
+            vector = self.views[child.name]
+            return self.placed(joined(vector, parts(vector)), self.path(new) + child.name.removeprefix(self.path(old)))
+
+        assert isinstance(node, objects.Mapping)
+        pairs = node.items
+        return replace(node, items=tuple((k, moved(v) if k in VECTORS else self.below(v, old, new)) for k, v in pairs))
 
     def write_trees(self, made: Made) -> Written:
         """The new node of optax, whose trees have the names of the parameters."""
         paths = optax.paths(self.objects, self.names.values())
         by_name = {name: path for path, name in paths.items()}
-        tensors: dict[tuple[str, tuple[str, ...]], str] = {}
+        tensors: dict[tuple[str, tuple[str, ...]], Node] = {}
         new: dict[tuple[str, ...], list[tuple[str, ...]]] = {path: [] for path in paths}
         names: dict[EntryKey, str] = {}
+        base = self.state.at.replace(".", SEPARATOR)
         for key, name in self.names.items():
             old = by_name[name]
             for one in made.get(key, (None,)):
@@ -509,25 +527,22 @@ class Moving:
                 path = old if called == name else self.path_in_tree(name, old, called)
                 new[old].append(path)
                 names[called.removeprefix(self.prefix)] = called
-                for slot, kept in self.kept_in_tree(key, path, one):
-                    tensors[slot, path] = kept
-        node = tree.node_at(self.objects, self.state.at)
-        assert isinstance(node, objects.Mapping)
-        return optax.rebuilt(node, optax.NewParameters(paths, new, tensors)), names
+                for slot, value in self.held(key, one).items():
+                    tensors[slot, path] = self.placed(value, SEPARATOR.join((base, slot, *path)))
+        return optax.rebuilt(tree.node_at(self.objects, self.state.at), paths, new, tensors), names
 
     def write_numbers(self, made: Made) -> Written:
-        """The new node of Keras, whose variables are numbered."""
+        """The new node of Keras, whose variables are numbered, those of the parameters behind each other."""
         entries = [(key, one) for key in self.entries for one in made.get(key, (None,))]
-        places = [*self.entries]
-        kept = [places.index(key) if one is None else None for key, one in entries]
-        new = numbered(self.state.numbered, kept)
-        self.new_paths |= {old: name for old, name in new.names.items() if old != name}
-        for k, (_, one) in enumerate(entries):
-            for slot, value in one.slots if one is not None else ():
-                self.place(value, new.made[k, slot])
-        pairs = ((name.removeprefix(f"{self.state.at}/"), TensorRef(name)) for name in new.order)
-        names: dict[EntryKey, str] = {k: self.called(key, one) for k, (key, one) in enumerate(entries)}
-        return objects.Mapping("dict", tuple(pairs)), names
+        held = [self.held(*pair) for pair in entries]
+        items: list[tuple[Key, Node]] = []
+        for one in self.state.numbered:
+            singles = [TensorRef(name) for name in one.singles]
+            kept = (held[k].get(slot) for _, k, slot in one.places(len(held)))
+            for k, value in enumerate((*singles[: one.head], *kept, *singles[one.head :])):
+                name = f"{one.prefix}{k}"
+                items.append((name.removeprefix(f"{self.state.at}/"), self.placed(value, name)))
+        return objects.Mapping("dict", tuple(items)), {k: self.called(*pair) for k, pair in enumerate(entries)}
 
     def path_in_tree(self, name: str, path: tuple[str, ...], called: str) -> tuple[str, ...]:
         """The path of a new parameter in the trees of optax: it is where its name says, beside the old one."""
@@ -537,17 +552,6 @@ class Moving:
         if not called.startswith(holder):
             raise self.refusal(f"{called!r} is not in the mapping of {name!r}, whose names its trees have")
         return tuple(called.removeprefix(holder).split(SEPARATOR))
-
-    def kept_in_tree(self, key: EntryKey, path: tuple[str, ...], one: NewEntry | None) -> Iterator[tuple[str, str]]:
-        """[(slot, the name of the tensor)] of an entry at its new path."""
-        base = self.state.at.replace(".", SEPARATOR)
-        for slot in self.entries[key].slots if one is None else ():
-            name = SEPARATOR.join((base, slot.key, *path))
-            if name != slot.tensor:
-                self.new_paths[slot.tensor] = name
-            yield slot.key, name
-        for called, value in one.slots if one is not None else ():
-            yield called, self.place(value, SEPARATOR.join((base, called, *path)))
 
     def in_group(self, group: Sequence[EntryKey], made: Made) -> list[tuple[EntryKey, NewEntry | None]]:
         """[(old entry, the new one at its place)] of a group.
@@ -577,39 +581,38 @@ class Moving:
             return new.removeprefix(cut)
         raise self.refusal(f"it calls {own or name!r} {said!r}, and what it would call {name!r} is not known")
 
-    def kept(self, key: Key, new: Key, node: Node) -> Node:
-        """An entry that stays, at its new place."""
+    def below(self, node: Node, key: Key, new: Key) -> Node:
+        """What stays of an entry, at its new place."""
         before, after = self.path(key), self.path(new)
         if before == after:
             return node
-        for name in objects.tensor_names(node):
-            if tree.is_below(name, before):
-                self.new_paths[name] = after + name.removeprefix(before)
-        return tree.moved_below(node, before, after)
+
+        def moved(name: str) -> str:
+            if not f"{name}.".startswith(f"{before}."):
+                return name
+            self.new_paths[name] = after + name.removeprefix(before)
+            return self.new_paths[name]
+
+        return objects.map_tensors(node, moved)
 
     def path(self, key: Key) -> str:
         """The path of an entry."""
-        if self.state.form == copies.FORM:
+        if self.state.form == tree.LIST:
             return f"{self.state.at}.{key!s}"
         return ".".join(part for part in (self.state.at, "state", objects.word(key)) if part)
 
     def entry(self, key: Key, one: NewEntry) -> Node:
         """The node of a new entry; its tensors are named by their places."""
-        items: list[tuple[Key, Node]] = []
-        wrapped: list[tuple[Key, Node]] = []
+        items: dict[Key, Node] = {}
         for slot, value in one.slots:
-            if isinstance(value, Target):
-                value = TensorRef(self.place(value, f"{self.path(key)}.{slot}" if slot else self.path(key)))
-                if not slot:
-                    return value
-            outer, dot, inner = slot.rpartition(".")
-            if dot:
-                items += [] if wrapped else [(outer, EMPTY)]
-                wrapped.append((inner, value))
-            else:
-                items.append((slot, value))
-        items = [(key, objects.Mapping("dict", tuple(wrapped)) if value is EMPTY else value) for key, value in items]
-        return objects.Mapping("dict", tuple(items))
+            node = self.placed(value, f"{self.path(key)}.{slot}" if slot else self.path(key))
+            if not slot:
+                return node
+            outer, _, inner = slot.rpartition(".")
+            around = items.setdefault(outer, EMPTY) if outer else EMPTY
+            assert isinstance(around, objects.Mapping)
+            items[outer or inner] = objects.with_item(around, inner, node) if outer else node
+        return objects.Mapping("dict", tuple(items.items()))
 
 
 def _why(slot: Slot) -> str:
@@ -726,82 +729,12 @@ def windows(vector: View, shapes: Shapes) -> dict[str, View]:
     return found
 
 
-def moved_vectors(
-    node: Node, paths: tuple[str, str], views: Views, make: Callable[[View], Iterable[Target]]
-) -> tuple[Node, list[Target]]:
-    """The entry with vectors over the new parameters, and these vectors; `paths` are its old and its new one.
-
-    `make` gives the new parameters, made of windows of a vector over the old ones.
-    """
-    assert isinstance(node, objects.Mapping)
-    targets: list[Target] = []
-
-    def remade(child: Node, path: str) -> Node:
-        if isinstance(child, objects.Sequence):
-            return replace(child, items=tuple(remade(one, f"{path}.{k}") for k, one in enumerate(child.items)), mark=0)
-        if not isinstance(child, TensorRef):
-            return child
-        vector, copies, start = views[child.name], [], 0
-        for target in make(vector):
-            for copy in target.copies:
-                destination = replace(copy.destination, storage=path, offset=copy.destination.offset + start)
-                copies.append(replace(copy, destination=destination))
-            start += prod(target.shape)
-        targets.append(Target(path, vector.dtype, (start,), tuple(copies)))
-        return TensorRef(path)
-
-    items = (
-        (key, remade(child, f"{paths[1]}.{word(key)}") if key in VECTORS else tree.moved_below(child, *paths))
-        for key, child in node.items
-    )
-    return replace(node, items=tuple(items)), targets
-
-
-def vectors(node: Node) -> Iterator[str]:
-    """The tensors of an entry that are vectors over all parameters."""
-    assert isinstance(node, objects.Mapping)
-    yield from (name for key, child in node.items if key in VECTORS for name in objects.tensor_names(child))
-
-
-# --- New numbers for an optimizer whose tensors are numbered, in the order of the parameters -------------------------
-
-
-class NewNumbers(NamedTuple):
-    """The tensors of an optimizer after a change of the parameters."""
-
-    names: dict[str, str]
-    """{tensor that stays what it is: its new name}"""
-    made: dict[tuple[int, str], str]
-    """{(which parameter, slot): the name of the new tensor}, of those that are made."""
-    order: tuple[str, ...]
-    """All new names, in order."""
-
-
-def numbered(lists: Sequence[NumberedSlots], kept: Sequence[int | None]) -> NewNumbers:
-    """The numbers of all tensors, where the optimizer has an entry for each of `kept`: an old one, or None.
-
-    None is a new entry.
-
-    >>> one = NumberedSlots("v/", ("v/0", "v/1", "v/2"), 1, (("m",),))
-    >>> numbered([one], [None, 1])
-    NewNumbers(names={'v/0': 'v/0', 'v/2': 'v/2'}, made={(0, 'm'): 'v/1'}, order=('v/0', 'v/1', 'v/2'))
-    """
-    names: dict[str, str] = {}
-    made: dict[tuple[int, str], str] = {}
-    order: list[str] = []
-    for one in lists:
-        before = {(k, slot): one.names[at] for at, k, slot in one.places(one.count)}
-        new: list[str] = [f"{one.prefix}{k}" for k in range(one.head)]
-        names |= dict(zip(one.names[: one.head], new, strict=True))
-        for at, k, slot in one.places(len(kept)):
-            new.append(f"{one.prefix}{at}")
-            old = kept[k]
-            if old is None:
-                made[k, slot] = new[-1]
-            else:
-                names[before[old, slot]] = new[-1]
-        for name in one.names[len(one.names) - one.tail :] if one.tail else ():
-            new.append(f"{one.prefix}{len(new)}")
-            names[name] = new[-1]
-        order += new
-    return NewNumbers(names, made, tuple(order))
+def joined(vector: View, parts: Iterable[Target]) -> Target:
+    """A vector of the new parameters; `parts` are these, made of windows of the one over the old ones."""
+    copies: list[Copy] = []
+    start = 0
+    for target in parts:
+        places = (replace(copy.destination, offset=copy.destination.offset + start) for copy in target.copies)
+        copies += (replace(copy, destination=at) for copy, at in zip(target.copies, places, strict=True))
+        start += prod(target.shape)
+    return Target("", vector.dtype, (start,), tuple(copies))

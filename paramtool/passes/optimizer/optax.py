@@ -14,7 +14,7 @@ be known, and a parameter that is called `mu` is none of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Map
 from math import prod
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from paramtool.model.nested import SEPARATOR, leaves
 from paramtool.model.objects import EMPTY, Mapping, Node, TensorRef, word
 from paramtool.model.optimizer import Group, OptimizerState, Slot, SlotKind, StateEntry
 from paramtool.model.view import Shape, Shapes
-from paramtool.passes.optimizer.tree import changed
+from paramtool.passes.optimizer.tree import outermost, put
 
 FORM = "optax"
 KINDS: Map[str, SlotKind] = {
@@ -50,14 +50,6 @@ UNSAID = (
 _Path = tuple[str, ...]
 
 
-class Model(NamedTuple):
-    """A mapping of parameters outside of the optimizers."""
-
-    at: _Path
-    names: Map[_Path, str]
-    """{path below it: the name of the tensor}, in order."""
-
-
 class SlotTree(NamedTuple):
     """A mapping of an optimizer that has the names of the parameters."""
 
@@ -71,39 +63,47 @@ class SlotTree(NamedTuple):
 
 def states(checkpoint: Checkpoint, shapes: Shapes) -> Iterator[OptimizerState]:
     """The states of optax in a checkpoint; `shapes` are those of its tensors."""
-    models = [*_models(checkpoint)]
     roles = {name: entry.role for name, entry in checkpoint.entries.items()}
-    for at, node in _optimizers(checkpoint.objects, (), roles):
-        for model in models:
-            trees = slot_trees(node, model.names)
-            if trees:
-                yield _state(checkpoint, (at, node), model, trees, shapes=shapes)
-                break
+
+    def of_optimizers(node: Node, around: Node | None) -> Mapping | None:
+        is_inside = around is not None and isinstance(node, Mapping)
+        return node if is_inside and {roles.get(name) for _, name in leaves(node)} == {"optimizer"} else None  # type: ignore[return-value]
+
+    # Mappings of parameters outside of the optimizers, the outer ones first
+    models = [
+        (at, names)
+        for at, names in _mappings(checkpoint.objects)
+        if at and names and all(roles.get(name, "optimizer") != "optimizer" for name in names.values())
+    ]
+    for path, node in outermost(checkpoint.objects, of_optimizers, (Mapping,)):
+        found = ((at, names, slot_trees(node, names)) for at, names in models)
+        first = next((one for one in found if one[2]), None)
+        if first is not None:
+            yield _state(checkpoint, (".".join(path), node), *first, shapes=shapes)
 
 
 def _state(
-    checkpoint: Checkpoint, place: tuple[_Path, Mapping], model: Model, trees: Sequence[SlotTree], *,
+    checkpoint: Checkpoint, place: tuple[str, Mapping], at: _Path, names: Map[_Path, str], trees: Sequence[SlotTree], *,
     shapes: Shapes,
 ) -> OptimizerState:  # fmt: skip
-    at, node = place
-    inside = SEPARATOR.join((*model.at, ""))
+    """The state at a path; the parameters are at another."""
+    inside = SEPARATOR.join((*at, ""))
     prefixes = (section.prefix for section in checkpoint.sections if section.role == "model")
     cut = max((len(prefix) for prefix in prefixes if inside.startswith(prefix)), default=0)
-    keys = {path: name[cut:] for path, name in model.names.items()}
     entries = []
-    for path, name in model.names.items():
+    for path, name in names.items():
         slots = tuple(_slot(tree, path, shapes, shapes.get(name)) for tree in trees if path in tree.tensors)
-        entries.append(StateEntry(keys[path], 0, slots))
-    group = Group(tuple(keys.values()), Mapping("dict", ()))
+        entries.append(StateEntry(name[cut:], 0, slots))
+    group = Group(tuple(entry.key for entry in entries), EMPTY)
     fields = ", ".join(dict.fromkeys(tree.at[-1] if tree.at else "" for tree in trees))
     known = {name for tree in trees for name in tree.tensors.values()}
     lost = [
         name
-        for _, name in leaves(node)
+        for _, name in leaves(place[1])
         if name not in known and prod(shapes.get(name, ())) > _LEAST and name.rpartition(SEPARATOR)[2] not in _OF_ALL
     ]
     refused = f"{some(lost, 4)} {'has' if len(lost) == 1 else 'have'} not the name of a parameter" if lost else ""
-    return OptimizerState(".".join(at), FORM, f"optax ({fields})", tuple(entries), (group,), refused=refused)
+    return OptimizerState(place[0], FORM, f"optax ({fields})", tuple(entries), (group,), refused=refused)
 
 
 def _slot(tree: SlotTree, path: _Path, shapes: Shapes, shape: Shape | None) -> Slot:
@@ -115,126 +115,71 @@ def _slot(tree: SlotTree, path: _Path, shapes: Shapes, shape: Shape | None) -> S
     return Slot(SEPARATOR.join(tree.at), kind, tensor)
 
 
-def slot_trees(node: Mapping, names: Map[_Path, str]) -> list[SlotTree]:
+def slot_trees(node: Node, names: Map[_Path, str]) -> list[SlotTree]:
     """The mappings below an optimizer that have the names of the parameters, in order, and none that is inside one."""
-    inner = {path[:k] for path in names for k in range(len(path) + 1)}
-    found = []
-    todo: list[tuple[_Path, Mapping]] = [((), node)]
-    while todo:
-        at, node = todo.pop()
-        tree = _slot_tree(at, node, names, inner)
-        if tree is not None:
-            found.append(tree)
-            continue
-        todo += [((*at, word(key)), child) for key, child in reversed(node.items) if isinstance(child, Mapping)]
-    return found
+    inner = {path[:k] for path in names for k in range(1, len(path) + 1)}
+
+    def tree_of(node: Node, around: Node | None) -> tuple[Map[_Path, str], Sequence[_Path]] | None:
+        """A mapping as a tree of the parameters; None if it has other names, or lacks one."""
+        ends = dict(_ends(node))
+        tensors = {path: child.name for path, child in ends.items() if isinstance(child, TensorRef)}
+        masked = [path for path, child in ends.items() if isinstance(child, Mapping)]
+        hidden = {path for path in names for mask in masked if path[: len(mask)] == mask}
+        fits = tensors.keys() <= names.keys() and inner.issuperset(masked) and len(tensors) + len(masked) == len(ends)
+        return (tensors, masked) if tensors and fits and len(tensors) + len(hidden) == len(names) else None
+
+    return [SlotTree(at, *found) for at, found in outermost(node, tree_of, (Mapping,))]
 
 
-def _slot_tree(at: _Path, node: Mapping, names: Map[_Path, str], inner: set[_Path]) -> SlotTree | None:
-    """A mapping as a tree of the parameters; None if it has other names, or lacks one."""
-    tensors: dict[_Path, str] = {}
-    masked: list[_Path] = []
+def _ends(node: Node, path: _Path = ()) -> Iterator[tuple[_Path, Node]]:
+    """[(path, what is there)] of all in mappings that is no mapping, or an empty one."""
+    if not isinstance(node, Mapping) or not node.items:
+        yield path, node
+        return
+    for key, child in node.items:
+        yield from _ends(child, (*path, word(key)))
+
+
+def _mappings(node: Node) -> Iterator[tuple[_Path, dict[_Path, str]]]:
+    """[(path, {path below it: tensor})] of all mappings in mappings, the outer ones first."""
     todo: list[tuple[_Path, Node]] = [((), node)]
-    while todo:
-        path, child = todo.pop()
-        if path not in inner:
-            return None
-        if isinstance(child, TensorRef) and path in names:
-            tensors[path] = child.name
-        elif isinstance(child, Mapping) and not child.items and path:
-            masked.append(path)
-        elif isinstance(child, Mapping) and path not in names:
-            todo += [((*path, word(key)), one) for key, one in reversed(child.items)]
-        else:
-            return None
-    hidden = {path for path in names if any(path[: len(mask)] == mask for mask in masked)} if masked else set()
-    if not tensors or len(tensors) + len(hidden) != len(names):
-        return None
-    return SlotTree(at, tensors, masked)
-
-
-def _optimizers(node: Node, at: _Path, roles: Map[str, str]) -> Iterator[tuple[_Path, Mapping]]:
-    """The outermost mappings that hold tensors of optimizers alone."""
-    if isinstance(node, Mapping):
-        if at and {roles.get(name) for _, name in leaves(node)} == {"optimizer"}:
-            yield at, node
-            return
-        for key, child in node.items:
-            yield from _optimizers(child, (*at, word(key)), roles)
-
-
-def _models(checkpoint: Checkpoint) -> Iterator[Model]:
-    """Every mapping that holds no tensor of an optimizer, the outer ones first."""
-    todo: list[tuple[_Path, Node]] = [((), checkpoint.objects)]
-    entries = checkpoint.entries
-    while todo:
-        at, node = todo.pop(0)
+    for at, node in todo:
         if isinstance(node, Mapping):
-            names = dict(leaves(node))
-            if names and at and all(name in entries and entries[name].role != "optimizer" for name in names.values()):
-                yield Model(at, names)
+            yield at, dict(leaves(node))
             todo += [((*at, word(key)), child) for key, child in node.items]
 
 
 # Writing
 
 
-class NewParameters(NamedTuple):
-    """What an optimizer has for each parameter after a change."""
-
-    names: Map[_Path, str]
-    """The old parameters, as in `Model`."""
-    new: Map[_Path, Sequence[_Path]]
-    """{path of an old parameter: the paths at its place}"""
-    tensors: Map[tuple[str, _Path], str]
-    """{(slot, new path): the tensor that is kept}"""
-
-
 def paths(objects: Node, names: Collection[str]) -> dict[_Path, str]:
     """{path below the mapping of the parameters: name}, of those with these names; empty where no mapping has them."""
-    wanted = set(names)
-    todo = [objects]
-    while todo:
-        node = todo.pop(0)
-        if isinstance(node, Mapping):
-            found = dict(leaves(node))
-            if wanted == set(found.values()):
-                inner = [child for _, child in node.items if isinstance(child, Mapping)]
-                return next((deeper for child in inner if (deeper := paths(child, names))), found)
-            todo += [child for _, child in node.items]
-    return {}
+    found = [below for _, below in _mappings(objects) if {*below.values()} == {*names}]
+    return found[-1] if found else {}
 
 
-def rebuilt(node: Mapping, change: NewParameters) -> Node:
-    """An optimizer with other parameters.
+def rebuilt(
+    node: Node, names: Map[_Path, str], new: Map[_Path, Sequence[_Path]], tensors: Map[tuple[str, _Path], Node]
+) -> Node:
+    """An optimizer with other parameters: `names` are the old ones, and `new` has the paths at the place of each.
 
-    An empty dict for several parameters stays where none of them changes, and stands for each of them else.
+    `tensors` is {(slot, new path): the tensor that is kept}.  An empty dict for several parameters stays where none of
+    them changes, and stands for each of them else.
     """
-    made: Node = node
-    for one in slot_trees(node, change.names):
-        made = changed(made, ".".join(one.at), lambda _, one=one: _nested([*_new_items(one, change)]))  # type: ignore[misc]
+    made = node
+    for one in slot_trees(node, names):
+        items: dict[_Path, Node] = {}
+        for path in names:
+            mask = next((mask for mask in one.masked if path[: len(mask)] == mask), None)
+            stays = mask is not None and all([*new[it]] == [it] for it in names if it[: len(mask)] == mask)
+            for place in [mask] if mask is not None and stays else new[path]:
+                items.setdefault(place, tensors.get((SEPARATOR.join(one.at), place), EMPTY))
+        made = put(made, ".".join(one.at), _nested(items.items()))
     return made
 
 
-def _new_items(tree: SlotTree, change: NewParameters) -> Iterator[tuple[_Path, Node]]:
-    """What a tree has after the change, with the path of each."""
-    done: set[_Path] = set()
-    for path in change.names:
-        mask = next((one for one in tree.masked if path[: len(one)] == one), None)
-        below = [one for one in change.names if mask is not None and one[: len(mask)] == mask]
-        if mask is not None and all(tuple(change.new[one]) == (one,) for one in below):
-            places: Sequence[_Path] = [mask]
-        else:
-            places = change.new[path]
-        for place in places:
-            held = change.tensors.get((SEPARATOR.join(tree.at), place))
-            if place not in done:
-                yield place, EMPTY if held is None else TensorRef(held)
-            done.add(place)
-
-
-def _nested(items: Sequence[tuple[_Path, Node]]) -> Mapping:
+def _nested(items: Iterable[tuple[_Path, Node]]) -> Mapping:
     """Mappings in mappings, from paths."""
     by_key = grouped((path[0], (path[1:], node)) for path, node in items)
-    made = tuple((key, below[0][1] if not below[0][0] else _nested(below)) for key, below in by_key.items())
-    return Mapping("dict", made)
+    made = ((key, below[0][1] if not below[0][0] else _nested(below)) for key, below in by_key.items())
+    return Mapping("dict", tuple(made))

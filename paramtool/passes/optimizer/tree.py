@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Mapping as Map
 from collections.abc import Sequence as Sequence_
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TypeVar
 
 from paramtool.errors import plural
 from paramtool.grouping import grouped
@@ -15,8 +15,10 @@ from paramtool.model.objects import (
     Key,
     Leaf,
     Mapping,
+    Marked,
     Node,
     Sequence,
+    children,
     map_children,
     map_tensors,
     under,
@@ -26,34 +28,79 @@ from paramtool.model.objects import (
 )
 
 ORDERED = "collections.OrderedDict"
-PARAMS, PARAM_NAMES = "params", "param_names"
+FLAT, LIST = "dcp-flat", "list"
+"""Forms: torch.distributed.checkpoint's with `flatten_optimizer_state_dict`, and a list of copies of the parameters."""
+STATE, GROUPS, PARAMS, PARAM_NAMES = "state", "param_groups", "params", "param_names"
 
 
-def changed(node: Node, at: str, change: Callable[[Node], Node | None]) -> Node:
-    """The same tree with the node at a path changed, or taken out where `change` returns None.
+Found = TypeVar("Found")
 
-    >>> changed(Mapping("dict", (("a", Sequence("list", (Leaf(1), Leaf(2)))),)), "a.1", lambda node: None)
+
+def inside(node: Node) -> Iterable[tuple[str | None, Node]]:
+    """The nodes directly in a node, each with its part of the path; the parts of an object have the path of it."""
+    if isinstance(node, Mapping):
+        return ((word(key), child) for key, child in node.items)
+    if isinstance(node, Sequence):
+        return ((str(k), child) for k, child in enumerate(node.items))
+    return ((None, child) for child in children(node))
+
+
+def outermost(
+    node: Node, asked: Callable[[Node, Node | None], Found | None], into: tuple[type, ...] = Marked,
+    path: tuple[str, ...] = (), around: Node | None = None,
+) -> Iterator[tuple[tuple[str, ...], Found]]:  # fmt: skip
+    """[(path, what is found there)], in order: `asked` is told each node and the one around it, and none inside a find.
+
+    Nodes of other types than `into` are not looked into.
+
+    >>> [*outermost(Sequence("list", (Leaf(1), Leaf(2))), lambda node, around: node if node == Leaf(2) else None)]
+    [(('1',), Leaf(value=2))]
+    """
+    found = asked(node, around)
+    if found is not None:
+        yield path, found
+        return
+    for part, child in inside(node) if isinstance(node, into) else ():
+        yield from outermost(child, asked, into, path if part is None else (*path, part), node)
+
+
+def node_at(node: Node, at: str) -> Node:
+    """The node at a path; an empty dict where there is none."""
+    if not at:
+        return node
+    for part, child in inside(node):
+        if part is None or f"{at}.".startswith(f"{part}."):
+            found = node_at(child, at if part is None else at[len(part) + 1 :])
+            if found is not EMPTY:
+                return found
+    return EMPTY
+
+
+def put(node: Node, at: str, value: Node | None) -> Node:
+    """The same tree with another node at a path, or without the one that is there.
+
+    >>> put(Mapping("dict", (("a", Sequence("list", (Leaf(1), Leaf(2)))),)), "a.1", None)
     Mapping(kind='dict', items=(('a', Sequence(kind='list', items=(Leaf(value=1),), args=(), mark=0)),), \
 attributes=None, args=(), mark=0)
     """
     if not at:
-        return change(node) or Mapping("dict", ())
+        return value or EMPTY
+
+    def child(part: str, one: Node) -> Node | None:
+        if part == at:
+            return value
+        return put(one, at[len(part) + 1 :], value) if at.startswith(f"{part}.") else one
+
     if isinstance(node, Mapping):
-        pairs = [(key, _child(word(key), child, at, change)) for key, child in node.items]
-        return replace(node, items=tuple((key, child) for key, child in pairs if child is not None))
+        pairs = ((key, child(word(key), one)) for key, one in node.items)
+        return replace(node, items=tuple((key, one) for key, one in pairs if one is not None))
     if isinstance(node, Sequence):
-        items = [_child(str(k), child, at, change) for k, child in enumerate(node.items)]
-        return replace(node, items=tuple(child for child in items if child is not None))
-    return map_children(node, lambda child: changed(child, at, change))  # an object's parts have its path
+        items = (child(str(k), one) for k, one in enumerate(node.items))
+        return replace(node, items=tuple(one for one in items if one is not None))
+    return map_children(node, lambda one: put(one, at, value))
 
 
-def _child(part: str, child: Node, at: str, change: Callable[[Node], Node | None]) -> Node | None:
-    if part == at:
-        return change(child)
-    return changed(child, at[len(part) + 1 :], change) if at.startswith(f"{part}.") else child
-
-
-def module_order(names: Iterable[str]) -> list[str]:
+def module_order(names: Collection[str], depth: int = 0) -> list[str]:
     """Names as a module of torch has them: its own parameters, then those of one module in it after the other.
 
     What has no place yet follows the first name of its module.
@@ -61,24 +108,14 @@ def module_order(names: Iterable[str]) -> list[str]:
     >>> module_order(["a.q.weight", "a.k.weight", "a.q.bias", "a.k.bias", "head"])
     ['head', 'a.q.weight', 'a.q.bias', 'a.k.weight', 'a.k.bias']
     """
-    return [*_below([(name, name.split(".")) for name in names], 0)]
+    inner = grouped((name.split(".")[depth], name) for name in names if name.count(".") > depth)
+    own = (name for name in names if name.count(".") == depth)
+    return [*own, *(name for below in inner.values() for name in module_order(below, depth + 1))]
 
 
-def _below(names: list[tuple[str, list[str]]], depth: int) -> Iterator[str]:
-    inner: dict[str, list[tuple[str, list[str]]]] = {}
-    for name, words in names:
-        if len(words) == depth + 1:
-            yield name
-        else:
-            inner.setdefault(words[depth], []).append((name, words))
-    for some in inner.values():
-        yield from _below(some, depth + 1)
-
-
-def is_module_order(names: Iterable[str]) -> bool:
+def is_module_order(names: Collection[str]) -> bool:
     """Whether names are in the order of a module."""
-    names = list(names)
-    return module_order(names) == names
+    return module_order(names) == [*names]
 
 
 def sorted_as(node: Node, before: Node) -> Node:
@@ -91,56 +128,50 @@ def sorted_as(node: Node, before: Node) -> Node:
     return replace(node, items=tuple(items[name] for name in module_order(items)))
 
 
-class Renumbered(NamedTuple):
-    """The entries of an optimizer after a change."""
-
-    groups: Sequence_[Sequence_[tuple[Key, str]]]
-    """For each group its new keys, each with its new one of `param_names`, in order."""
-    entries: Map[Key, Node]
-    """{new key: what is kept for it}"""
-    emptied: frozenset[int] = frozenset()
-    """Groups that have no parameter any more."""
-
-    @property
-    def keys(self) -> list[Key]:
-        """All new keys, in order."""
-        return [key for group in self.groups for key, _ in group]
+# Entries: torch's {"state": {0: {...}}, "param_groups": [{"params": [0]}]}, the same flattened, and lists of copies
 
 
-class StateForm(NamedTuple):
-    """How one form of an optimizer keeps its entries in the tree."""
-
-    entries: Callable[[Node], Iterable[tuple[Key, Node]]]
-    """The entries, each with its key."""
-    renumbered: Callable[[Node, Renumbered], Node]
-    """The same node with other entries."""
+def entries_of(node: Node, form: str) -> dict[Key, Node]:
+    """{key: what an optimizer keeps for a parameter}; a list of copies has an entry for each."""
+    found = under(unflattened(node, []) if form == FLAT else node, STATE) if form != LIST else node
+    assert isinstance(found, (Mapping, Sequence))
+    return dict(found.items if isinstance(found, Mapping) else enumerate(found.items))
 
 
-def node_at(node: Node, at: str) -> Node:
-    """The node at a path."""
-    found: list[Node] = []
+def rewritten(
+    node: Node, form: str, groups: Sequence_[Sequence_[tuple[Key, str]]], entries: Map[Key, Node],
+    emptied: Collection[int] = (),
+) -> Node:  # fmt: skip
+    """The same optimizer with other entries, {new key: what is kept for it}.
 
-    def keep(child: Node) -> Node:
-        found.append(child)
-        return child
-
-    changed(node, at, keep)
-    return found[0] if found else EMPTY
-
-
-# torch: {"state": {0: {...}}, "param_groups": [{"params": [0]}]}
-
-
-def renumbered(node: Node, new: Renumbered) -> Node:
-    """A mapping of torch's optimizer with other entries."""
+    Each group has its new keys, each with its new one of `param_names`, in order; those in `emptied` are left out.
+    """
+    kept = tuple((key, entries[key]) for group in groups for key, _ in group if key in entries)
+    if isinstance(node, Sequence):
+        return replace(node, items=tuple(one for _, one in kept), mark=0)
     assert isinstance(node, Mapping)
-    state, groups = under(node, "state"), under(node, "param_groups")
-    assert isinstance(state, Mapping) and isinstance(groups, Sequence)
-    kept = tuple((key, new.entries[key]) for key in new.keys if key in new.entries)
-    made = map(_group, groups.items, new.groups)
-    left = tuple(one for k, one in enumerate(made) if k not in new.emptied)
-    node = with_item(node, "state", replace(state, items=kept))
-    return with_item(node, "param_groups", replace(groups, items=left))
+    if form == LIST:
+        return replace(node, items=kept, mark=0)
+    body = unflattened(node, []) if form == FLAT else node
+    state, listed = under(body, STATE), under(body, GROUPS)
+    assert isinstance(body, Mapping) and isinstance(state, Mapping) and isinstance(listed, Sequence)
+    pairs = zip(listed.items, groups, strict=False)
+    made = [(_group(one, new), new) for k, (one, new) in enumerate(pairs) if k not in emptied]
+    if form != FLAT:
+        body = with_item(body, STATE, replace(state, items=kept))
+        return with_item(body, GROUPS, replace(listed, items=tuple(one for one, _ in made)))
+    # The state of all parameters and then their settings, as torch writes them
+    items = [(f"{STATE}.{word(key)}.{word(slot)}", child) for key, one in kept for slot, child in _items(one)]
+    items += (
+        (f"{GROUPS}.{word(key)}.{word(last)}", child)
+        for one, new in made for key, _ in new for last, child in _items(one) if last != PARAMS
+    )  # fmt: skip
+    return replace(node, items=tuple(items))
+
+
+def _items(node: Node) -> Iterable[tuple[Key, Node]]:
+    assert isinstance(node, Mapping)
+    return node.items
 
 
 def _group(node: Node, new: Sequence_[tuple[Key, str]]) -> Node:
@@ -152,13 +183,6 @@ def _group(node: Node, new: Sequence_[tuple[Key, str]]) -> Node:
     if isinstance(named, Sequence) and named.items:
         node = with_item(node, PARAM_NAMES, replace(named, items=tuple(Leaf(name) for _, name in new), mark=0))
     return node
-
-
-def entries_of(node: Node) -> Iterator[tuple[Key, Node]]:
-    """The entries of an optimizer's `state`."""
-    state = under(node, "state")
-    assert isinstance(state, Mapping)
-    yield from state.items
 
 
 # DCP, flattened: {"state.a.weight.exp_avg": ..., "param_groups.a.weight.lr": ...}
@@ -185,47 +209,6 @@ def unflattened(node: Node, defects: list[str]) -> Mapping:
     )
     entries = tuple((name, Mapping("dict", tuple(pairs))) for name, pairs in state.items() if name in settings)
     return Mapping("dict", (("state", Mapping("dict", entries)), ("param_groups", Sequence("list", tuple(groups)))))
-
-
-def _flat_renumbered(node: Node, new: Renumbered) -> Node:
-    """The same mapping, with the state of all parameters and then their settings, as torch writes them."""
-    made = renumbered(unflattened(node, []), new)
-    items: list[tuple[Key, Node]] = []
-    for key, entry in entries_of(made):
-        assert isinstance(entry, Mapping)
-        items += ((f"state.{word(key)}.{word(slot)}", child) for slot, child in entry.items)
-    groups = under(made, "param_groups")
-    assert isinstance(groups, Sequence)
-    for group, keys in zip(groups.items, filter(None, new.groups), strict=True):
-        assert isinstance(group, Mapping)
-        settings = [(last, child) for last, child in group.items if last != PARAMS]
-        items += ((f"param_groups.{word(key)}.{word(last)}", child) for key, _ in keys for last, child in settings)
-    assert isinstance(node, Mapping)
-    return replace(node, items=tuple(items))
-
-
-# A list of tensors, one for each parameter, or a mapping of them by the names of the parameters
-
-
-def _list_entries(node: Node) -> Iterator[tuple[Key, Node]]:
-    assert isinstance(node, (Sequence, Mapping))
-    yield from node.items if isinstance(node, Mapping) else enumerate(node.items)
-
-
-def _list_renumbered(node: Node, new: Renumbered) -> Node:
-    if isinstance(node, Mapping):
-        return replace(node, items=tuple((key, new.entries[key]) for key in new.keys), mark=0)
-    assert isinstance(node, Sequence)
-    return replace(node, items=tuple(new.entries[key] for key in new.keys), mark=0)
-
-
-FORMS = {
-    "torch": StateForm(entries_of, renumbered),
-    "dcp": StateForm(entries_of, renumbered),
-    "deepspeed": StateForm(entries_of, renumbered),
-    "dcp-flat": StateForm(lambda node: entries_of(unflattened(node, [])), _flat_renumbered),
-    "list": StateForm(_list_entries, _list_renumbered),
-}
 
 
 def moved_below(node: Node, old: str, new: str) -> Node:
@@ -258,18 +241,21 @@ def of_groups(node: Node, count: int) -> bool:
 
 def without_groups(node: Node, count: int, gone: Collection[int]) -> Node:
     """A tree whose schedules for `count` groups have no items of those that are gone."""
+
+    def left(child: Node) -> Node:
+        assert isinstance(child, Sequence)
+        return replace(child, items=tuple(item for k, item in enumerate(child.items) if k not in gone))
+
     made = map_children(node, lambda child: without_groups(child, count, gone))
     if not isinstance(made, Mapping) or not _is_schedule(made, count):
         return made
-    items: list[tuple[Key, Node]] = []
-    for key, child in made.items:
-        if key in LISTS and isinstance(child, Sequence) and len(child.items) == count:
-            child = replace(child, items=tuple(item for k, item in enumerate(child.items) if k not in gone))
-        items.append((key, child))
+    items = ((key, left(one) if key in LISTS and _is_list(one, count) else one) for key, one in made.items)
     return replace(made, items=tuple(items))
 
 
 def _is_schedule(node: Node, count: int) -> bool:
-    if not isinstance(node, Mapping):
-        return False
-    return any(key in SIGNS and isinstance(child, Sequence) and len(child.items) == count for key, child in node.items)
+    return isinstance(node, Mapping) and any(key in SIGNS and _is_list(child, count) for key, child in node.items)
+
+
+def _is_list(node: Node, count: int) -> bool:
+    return isinstance(node, Sequence) and len(node.items) == count
