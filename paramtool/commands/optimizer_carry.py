@@ -124,8 +124,7 @@ def prepared(
     averages = bound_copies(path, checkpoint, choice.recorded)
     following = (*bindings, *(one for one in averages if not one.defects))
     state = moved(checkpoint, following, moves, renamed, choice=choice.state)
-    unlike = tuple(f"{one.optimizer.at}: left as it is; {one.words}" for one in averages if one.defects and moves)
-    state = replace(state, warnings=(*state.warnings, *unlike))
+    state.warnings += (f"{one.optimizer.at}: left as it is; {one.words}" for one in averages if one.defects and moves)
     bindings = (*bindings, *averages)
     return Carried(without_moved(checkpoint, state), state, reported(bindings, state), bindings)
 
@@ -146,7 +145,7 @@ def reported(bindings: Sequence[Binding], state: MovedState, file: str = "", mor
         )
         for at, (before, after) in state.counts.items()
     )  # fmt: skip
-    return StateReport(tuple(found), (), state.warnings, state.gone | state.renamed.keys())
+    return StateReport(tuple(found), (), tuple(state.warnings), frozenset((*state.gone, *state.renamed)))
 
 
 def keeps_state(checkpoint: Checkpoint) -> bool:

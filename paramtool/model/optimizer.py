@@ -17,7 +17,7 @@ from dataclasses import field
 from typing import Literal, NamedTuple
 
 from paramtool.errors import plural
-from paramtool.lazy_dataclass import frozen
+from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.alias import Alias
 from paramtool.model.objects import Node
 from paramtool.model.plan import Requirement, Target
@@ -259,24 +259,29 @@ class Move:
     """Sets of old parameters that hold the same and become one, in the order of the file."""
 
 
-@frozen
+@dataclass(slots=True)
 class MovedState:
     """What a plan has to have for its optimizers."""
 
-    targets: tuple[Target, ...]
-    """Their names are those of the output's tree."""
-    gone: frozenset[str]
-    """Tensors of the source that they replace."""
     objects: Node
     """The whole tree, renumbered."""
-    names: Mapping[str, Alias]
-    requires: tuple[Requirement, ...]
-    warnings: tuple[str, ...]
-    bindings: tuple[Binding, ...]
+    targets: list[Target] = field(default_factory=list)
+    """Their names are those of the output's tree."""
+    gone: set[str] = field(default_factory=set)
+    """Tensors of the source that they replace."""
+    requires: list[Requirement] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    bindings: list[Binding] = field(default_factory=list)
     """Those of the output: keys are renumbered, for the record."""
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
     """{tensor: its new name} of entries that stay what they are, and have another number."""
-    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     """{path of an optimizer: how many entries were joined or split, and how many they became}"""
-    emptied: tuple[tuple[int, frozenset[int]], ...] = ()
+    emptied: list[tuple[int, frozenset[int]]] = field(default_factory=list)
     """(how many groups an optimizer has, those of them that have no parameter any more)"""
+
+    @property
+    def names(self) -> dict[str, Alias]:
+        """The new tensors, each by its own name."""
+        views = {target.name: target.view for target in self.targets}
+        return {name: Alias(name, view, name, "storage", "storage", view) for name, view in views.items()}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paramtool.errors import PlanError
-from paramtool.model.optimizer import Move, StateChoice
+from paramtool.model.optimizer import Move, MovedState, StateChoice
 from paramtool.passes.optimizer.move import Moving, NewEntry
 from tests.passes.test_optimizer_move import beside_abc, optimizer_of, split
 
@@ -16,7 +16,7 @@ def one(*moves: Move, untied: str = "", ranks: dict[str, int] | None = None, **r
     """An optimizer with momentum beside the weights a, b and c."""
     checkpoint, (binding,) = beside_abc(optimizer_of())
     choice = StateChoice(untied=untied)
-    return Moving(checkpoint, binding, moves, renamed, choice=choice, parameters=checkpoint, ranks=ranks)
+    return Moving(checkpoint, binding, moves, renamed, choice, checkpoint, ranks, MovedState(checkpoint.objects))
 
 
 def test_names_are_those_of_the_file() -> None:

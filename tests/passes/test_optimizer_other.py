@@ -9,7 +9,7 @@ import pytest
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Opaque, Sequence, TensorRef
-from paramtool.model.optimizer import Binding, Group, NumberedSlots, OptimizerState, Slot, StateEntry
+from paramtool.model.optimizer import Binding, Group, MovedState, NumberedSlots, OptimizerState, Slot, StateEntry
 from paramtool.model.plan import whole
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import contiguous
@@ -108,12 +108,13 @@ def test_numbers_follow_in_every_block() -> None:
     state = OptimizerState("v", "keras", "", entries, (Group((0, 1), EMPTY),), numbered=(one,))
     bound = Binding(state, {0: "a", 1: "b"}, "order", "it", True)
     made = checkpoint(EMPTY, {})
-    found = move.Moving(made, bound, (), {}, choice=move.NOTHING_SAID, parameters=made, ranks=None)
+    found = MovedState(EMPTY)
+    moving = move.Moving(made, bound, (), {}, move.NOTHING_SAID, made, None, found)
     view = contiguous(0, DTYPES["float32"], (1,))
     new = (*(move.NewEntry(name, tuple((slot, whole("", view)) for slot in "mvh")) for name in "xy"),)
-    node, names = found.write_numbers({0: new})
+    node, names = moving.write_numbers({0: new})
     assert names == {0: "x", 1: "y", 2: "b"}
-    assert found.new_paths == {"v/4": "v/6", "v/5": "v/7", "v/7": "v/10", "v/8": "v/11"}
+    assert found.renamed == {"v/4": "v/6", "v/5": "v/7", "v/7": "v/10", "v/8": "v/11"}
     assert [target.name for target in found.targets] == ["v/2", "v/3", "v/4", "v/5", "v/8", "v/9"]
     assert node == tree(**{str(k): TensorRef(f"v/{k}") for k in range(12)})
 

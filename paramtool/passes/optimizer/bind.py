@@ -1,7 +1,7 @@
 """Which parameter each entry of an optimizer belongs to: proved, or not.
 
 A binding by order assumes that an optimizer was given its parameters in the order of the model, some left out, in
-groups; it is unique if exactly one way to do so fits the shapes of the state (`places.py`).
+groups; it is unique if exactly one way to do so fits the shapes of the state (`PlaceSearch`).
 
 Without an order, each entry is a group by itself.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
@@ -353,7 +354,7 @@ class PlaceSearch:
         is_full = len(self.kinds) == self.count
         for _ in range(_PASSES):
             before = (self.low[:], self.high[:], self.fixed[:])
-            if not all(self._leftmost(group) and self._rightmost(group) for group in self.groups):
+            if not all(self._narrow(group, True) and self._narrow(group, False) for group in self.groups):
                 return False
             if not self._fix([(k, low) for k, low in enumerate(self.low) if low == self.high[k] and self.fixed[k] < 0]):
                 return False
@@ -363,34 +364,18 @@ class PlaceSearch:
                 break
         return True
 
-    def _leftmost(self, group: Sequence[int]) -> bool:
-        """The smallest place of each entry of a group, in order."""
-        after = -1
-        for k in group:
-            if self.fixed[k] < 0:
-                places = self.places[self.kinds[k]]
-                at = bisect_left(places, max(self.low[k], after + 1))
-                if at == len(places) or places[at] > self.high[k]:
-                    return False
-                self.low[k] = places[at]
-            elif self.fixed[k] <= after:
+    def _narrow(self, group: Sequence[int], is_left: bool) -> bool:
+        """The smallest place of each entry of a group, in order, or the largest, from the last."""
+        last = -1 if is_left else self.count
+        for k in group if is_left else reversed(group):
+            places = self.places[self.kinds[k]] if self.fixed[k] < 0 else [self.fixed[k]]
+            if is_left:
+                at = bisect_left(places, max(self.low[k], last + 1))
+            else:
+                at = bisect_right(places, min(self.high[k], last - 1)) - 1
+            if not 0 <= at < len(places) or not self.low[k] <= places[at] <= self.high[k]:
                 return False
-            after = self.low[k]
-        return True
-
-    def _rightmost(self, group: Sequence[int]) -> bool:
-        """The largest place of each entry of a group, from the last."""
-        before = self.count
-        for k in reversed(group):
-            if self.fixed[k] < 0:
-                places = self.places[self.kinds[k]]
-                at = bisect_right(places, min(self.high[k], before - 1)) - 1
-                if at < 0 or places[at] < self.low[k]:
-                    return False
-                self.high[k] = places[at]
-            elif self.fixed[k] >= before:
-                return False
-            before = self.high[k]
+            (self.low if is_left else self.high)[k] = last = places[at]
         return True
 
     def _fix(self, found: Iterable[tuple[int, int]]) -> bool:
@@ -407,28 +392,32 @@ class PlaceSearch:
 
     def _fix_full(self) -> bool:
         """Where each place is taken: a place that one entry alone can have is its place; False where none can."""
-        takers = [0] * (self.count + 1)
-        who = [0] * (self.count + 1)
-        steps: dict[int, list[tuple[int, int]]] = {}
-        for k, kind in enumerate(self.kinds):
-            if self.fixed[k] < 0:
-                places = self.places[kind]
-                steps.setdefault(kind, []).append((bisect_left(places, self.low[k]), k))
-                steps[kind].append((bisect_right(places, self.high[k]), -k - 1))
-        for kind, marks in steps.items():
-            many, total, at = 0, 0, 0
-            marks.sort()
-            for index, place in enumerate(self.places[kind]):
-                while at < len(marks) and marks[at][0] <= index:
-                    k = marks[at][1]
-                    many, total, at = (many + 1, total + k, at + 1) if k >= 0 else (many - 1, total + k + 1, at + 1)
-                takers[place] += many
-                who[place] += total
+        takers, who = [0] * self.count, [0] * self.count
+        for (place, *_), many, total in self._takers():
+            takers[place] += many
+            who[place] += total
         open_places = [j for j in range(self.count) if self.free[j]]
         if any(not takers[j] for j in open_places):
             return False
         alone = {j: who[j] for j in open_places if takers[j] == 1}
         return len(set(alone.values())) == len(alone) and self._fix((k, j) for j, k in alone.items())
+
+    def _takers(self, less: int = 0) -> Iterator[tuple[list[int], int, int]]:
+        """[(a place of a kind and its next one, how many entries may have it, their sum)], without those that have one.
+
+        With `less` 1, they are those that may have both.
+        """
+        steps = [([0] * (len(places) + 1), [0] * (len(places) + 1)) for places in self.places]
+        for k, kind in enumerate(self.kinds):
+            if self.fixed[k] < 0:
+                start = bisect_left(self.places[kind], self.low[k])
+                stop = bisect_right(self.places[kind], self.high[k]) - less
+                for steps_of, step in zip(steps[kind], (1, k), strict=True):
+                    steps_of[start] += step
+                    steps_of[stop] -= step
+        for places, (many, total) in zip(self.places, steps, strict=True):
+            for j, (count, sum_of) in enumerate(zip(accumulate(many[:-1]), accumulate(total), strict=False)):
+                yield places[j : j + 2], count, sum_of
 
     def candidates(self, k: int) -> list[int]:
         """The places that an entry can have."""
@@ -439,17 +428,7 @@ class PlaceSearch:
 
     def components(self) -> list[list[int]]:
         """Sets of places that entries without a place of their own share, each in order."""
-        pairs: list[tuple[int, int]] = []
-        reached = dict.fromkeys(range(len(self.places)), -1)
-        used = set()
-        for k in sorted((k for k in range(len(self.kinds)) if self.fixed[k] < 0), key=lambda k: self.low[k]):
-            places = self.places[self.kinds[k]]
-            start, stop = bisect_left(places, self.low[k]), bisect_right(places, self.high[k])
-            used.add(places[start])
-            for index in range(max(start, reached[self.kinds[k]]), stop - 1):
-                pairs.append((places[index + 1], places[index]))
-                used.add(places[index + 1])
-            reached[self.kinds[k]] = max(reached[self.kinds[k]], stop - 1)
+        pairs = ((near[1], near[0]) for near, many, _ in self._takers(1) if many > 0)
         root = connected(self.count, pairs)
-        found = grouped((root[j], j) for j in sorted(used))
-        return list(found.values())
+        used = sorted({near[0] for near, many, _ in self._takers() if many})
+        return [*grouped((root[j], j) for j in used).values()]

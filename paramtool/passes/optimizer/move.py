@@ -15,7 +15,6 @@ from typing import NamedTuple, cast
 from paramtool.errors import LayoutError, PlanError, some
 from paramtool.grouping import grouped
 from paramtool.model import objects
-from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.nested import SEPARATOR
 from paramtool.model.objects import EMPTY, Key, Leaf, Node, TensorRef
@@ -91,89 +90,54 @@ def moved(
     own.  `ranks` is {new name: its rank in the model that the output is for}: each group has that order.  PlanError
     says why the state of one cannot follow.
     """
+    found = MovedState(checkpoint.objects)
     parameters = model if model is not None else checkpoint
-    done = [
-        Moving(checkpoint, binding, moves, renamed, choice=choice, parameters=parameters, ranks=ranks)
-        for binding in bindings
-    ]
-    tree_of_all = checkpoint.objects
-    for one in done:
+    counts = [len(one.optimizer.groups) for one in bindings if one.optimizer.form != tree.LIST]
+    for binding in bindings:
+        one = Moving(checkpoint, binding, moves, renamed, choice, parameters, ranks, found)
         one.run()
-        if one.node is not None:
-            tree_of_all = tree.put(tree_of_all, one.state.at, one.node)
-    # Groups that have no parameter any more, whose items go from the schedules
-    emptied = []
-    counts = [len(one.state.groups) for one in done if one.state.form != tree.LIST]
-    for one in done:
-        if one.emptied:
+        if one.emptied:  # their items go from the schedules
             count = len(one.state.groups)
             if counts.count(count) > 1 and tree.of_groups(checkpoint.objects, count):
-                reason = f"group {min(one.emptied)} would have no parameter, and which schedule is its own is not known"
-                raise refusal(one.where, one.state.at, reason)
-            emptied.append((count, one.emptied))
-    for count, gone in emptied:
-        tree_of_all = tree.without_groups(tree_of_all, count, gone)
-    targets = tuple(target for one in done for target in one.targets)
-    names = {
-        target.name: Alias(target.name, target.view, target.name, "storage", "storage", target.view)
-        for target in targets
-    }
-    return MovedState(
-        targets=targets,
-        gone=frozenset(name for one in done for name in one.gone),
-        objects=tree_of_all,
-        names=names,
-        requires=tuple(requirement for one in done for requirement in one.requires),
-        warnings=tuple(dict.fromkeys(text for one in done for text in one.warnings)),
-        bindings=tuple(one.new_binding for one in done if one.new_binding is not None),
-        renamed={old: new for one in done for old, new in one.new_paths.items()},
-        counts={one.state.at: one.counts for one in done if one.counts is not None},
-        emptied=tuple(emptied),
-    )
+                raise one.refusal(
+                    f"group {min(one.emptied)} would have no parameter, and which schedule is its own is not known"
+                )
+            found.emptied.append((count, one.emptied))
+            found.objects = tree.without_groups(found.objects, count, one.emptied)
+    found.warnings = [*dict.fromkeys(found.warnings)]
+    return found
 
 
 class Moving:
     """One optimizer whose parameters change: what is known of it, and, after `run`, what becomes of it."""
 
     def __init__(
-        self, checkpoint: Checkpoint, binding: Binding, moves: Sequence[Move], renamed: Mapping[str, str], *,
-        choice: StateChoice, parameters: Checkpoint, ranks: Mapping[str, int] | None,
+        self, checkpoint: Checkpoint, binding: Binding, moves: Sequence[Move], renamed: Mapping[str, str],
+        choice: StateChoice, parameters: Checkpoint, ranks: Mapping[str, int] | None, found: MovedState,
     ) -> None:  # fmt: skip
-        self.where = checkpoint.path
-        self.binding, self.state = binding, binding.optimizer
-        self.views = checkpoint.views()
+        self.checkpoint, self.views = checkpoint, checkpoint.views()
         self.weights = self.views if parameters is checkpoint else parameters.views()
+        self.binding, self.state = binding, binding.optimizer
+        self.moves, self.renamed, self.choice, self.ranks = moves, renamed, choice, ranks
+        self.found = found
         names = dict.fromkeys([*objects.tensor_names(parameters.objects), *self.weights])
         self.rank = {name: k for k, name in enumerate(names)}
-        self.ranks = ranks
-        self.objects = checkpoint.objects
         self.prefix = prefix_of(parameters, self.state.section)
         self.names = {key: self.prefix + name for key, name in binding.names.items()}
         self.entries = {
             entry.key: replace(entry, slots=tuple(slot for slot in entry.slots if slot.kind != "global"))
             for entry in self.state.entries
         }
-        self.is_flat = any(slot.kind == "global" for entry in self.state.entries for slot in entry.slots)
-        self.made_by: dict[str, Concerned] = {}
-        self.moves, self.renamed, self.choice = moves, renamed, choice
-        self.hint = ""
+        self.is_flat = [*self.entries.values()] != [*self.state.entries]
         self.by_view = {self.weights[name]: key for key, name in self.names.items() if name in self.weights}
-        self.node: Node | None = None
-        """Its new node; None where it stays as it is."""
-        self.new_binding: Binding | None = None
-        self.targets: list[Target] = []
-        self.gone: list[str] = []
-        self.new_paths: dict[str, str] = {}
-        """{tensor: its new name} of entries that stay what they are"""
-        self.requires: list[Requirement] = []
-        self.warnings: list[str] = []
-        self.counts: tuple[int, int] | None = None
+        self.made_by: dict[str, Concerned] = {}
+        self.hint = ""
         self.emptied: frozenset[int] = frozenset()
         """Groups that have no parameter any more."""
 
     def refusal(self, reason: str, hint: str = "") -> PlanError:
         """The error for state that cannot follow."""
-        return refusal(self.where, self.state.at, reason, hint or self.hint)
+        return refusal(self.checkpoint.path, self.state.at, reason, hint or self.hint)
 
     def new_name(self, key: EntryKey) -> str:
         """The new name of the parameter of an entry that stays what it is."""
@@ -229,17 +193,18 @@ class Moving:
         if moving and not copies.are_listed(self.state):
             raise self.refusal("it has float32 copies of the parameters, which this version does not convert")
         made = {old: new for one in moving for old, new in self.joined(one)}
-        self.gone += (slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor)
+        self.found.gone |= {slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor}
         write = {optax.FORM: self.write_trees, KERAS: self.write_numbers}.get(self.state.form, self.write)
-        self.node, names = write(made)
+        node, names = write(made)
+        self.found.objects = tree.put(self.found.objects, self.state.at, node)
         # The optimizer with its new keys; what it keeps is not described again.
         state = replace(self.state, entries=tuple(StateEntry(key, 0, ()) for key in names))
         own = {key: name.removeprefix(self.prefix) for key, name in names.items() if name}
-        self.new_binding = replace(self.binding, optimizer=state, names=own)
+        self.found.bindings.append(replace(self.binding, optimizer=state, names=own))
         if moving and self.state.form != tree.LIST:
-            self.warnings += self.trajectory()
+            self.found.warnings += self.trajectory()
         before = sum(len(one.keys) + len(one.gone) for one in moving)
-        self.counts = (before, sum(len(new) for new in made.values()))
+        self.found.counts[self.state.at] = before, sum(map(len, made.values()))
 
     def trajectory(self) -> Iterator[str]:
         """What will not be the same in a training that continues."""
@@ -377,8 +342,8 @@ class Moving:
             raise self.refusal(f"{_why(first)}, and {self.names[keys[0]]!r} is joined, split or rearranged")
         views = {name: self.view(held[one.held[name]]) for name in move.old}
         done = self.through(move, views, first)
-        self.requires += (self.required(one, called) for one in done.requires)
-        self.warnings += (f"{self.state.at or 'the optimizer'}: {text}" for text in done.changes)
+        self.found.requires += (self.required(one, called) for one in done.requires)
+        self.found.warnings += (f"{self.state.at or 'the optimizer'}: {text}" for text in done.changes)
         power = power_of(called, first.kind)
         found = {}
         for target in done.targets:
@@ -420,7 +385,7 @@ class Moving:
                 mine, its = self.view(slot), self.view(first)
                 if (mine.shape, mine.dtype) != (its.shape, its.dtype):
                     raise self.refusal(message)
-                self.requires.append(self.required(Requirement(mine, ((1, its),), 0.0, message), first.key))
+                self.found.requires.append(self.required(Requirement(mine, ((1, its),), 0.0, message), first.key))
         if not first.tensor:
             return dict.fromkeys(new, first.value or Leaf(None))
         return {name: whole(name, self.view(first)) for name in new}
@@ -440,9 +405,9 @@ class Moving:
     def placed(self, value: Target | Node | None, name: str) -> Node:
         """What is kept at its place in the output: a tensor under its name there."""
         if isinstance(value, Target):
-            self.targets.append(value.called(name))
+            self.found.targets.append(value.called(name))
         elif isinstance(value, TensorRef):
-            self.new_paths |= {value.name: name} if value.name != name else {}
+            self.found.renamed |= {value.name: name} if value.name != name else {}
         elif value is not None:
             return value
         return TensorRef(name)
@@ -453,7 +418,7 @@ class Moving:
         entries: dict[Key, Node] = {}
         listed: list[list[tuple[Key, str]]] = []
         names: dict[EntryKey, str] = {}
-        old = tree.node_at(self.objects, self.state.at)
+        old = tree.node_at(self.checkpoint.objects, self.state.at)
         there = tree.entries_of(old, self.state.form)
         said = {key: name for one in self.state.groups for key, name in zip(one.keys, one.names, strict=False)}
         renumbers = bool(made) or self.is_reordered()
@@ -504,7 +469,7 @@ class Moving:
                 return replace(child, items=tuple(map(moved, child.items)), mark=0)
             if not isinstance(child, TensorRef):
                 return child
-            self.gone.append(child.name)
+            self.found.gone.add(child.name)
             vector = self.views[child.name]
             return self.placed(joined(vector, parts(vector)), self.path(new) + child.name.removeprefix(self.path(old)))
 
@@ -514,7 +479,7 @@ class Moving:
 
     def write_trees(self, made: Made) -> Written:
         """The new node of optax, whose trees have the names of the parameters."""
-        paths = optax.paths(self.objects, self.names.values())
+        paths = optax.paths(self.checkpoint.objects, self.names.values())
         by_name = {name: path for path, name in paths.items()}
         tensors: dict[tuple[str, tuple[str, ...]], Node] = {}
         new: dict[tuple[str, ...], list[tuple[str, ...]]] = {path: [] for path in paths}
@@ -529,7 +494,7 @@ class Moving:
                 names[called.removeprefix(self.prefix)] = called
                 for slot, value in self.held(key, one).items():
                     tensors[slot, path] = self.placed(value, SEPARATOR.join((base, slot, *path)))
-        return optax.rebuilt(tree.node_at(self.objects, self.state.at), paths, new, tensors), names
+        return optax.rebuilt(tree.node_at(self.checkpoint.objects, self.state.at), paths, new, tensors), names
 
     def write_numbers(self, made: Made) -> Written:
         """The new node of Keras, whose variables are numbered, those of the parameters behind each other."""
@@ -590,8 +555,8 @@ class Moving:
         def moved(name: str) -> str:
             if not f"{name}.".startswith(f"{before}."):
                 return name
-            self.new_paths[name] = after + name.removeprefix(before)
-            return self.new_paths[name]
+            self.found.renamed[name] = after + name.removeprefix(before)
+            return self.found.renamed[name]
 
         return objects.map_tensors(node, moved)
 
