@@ -12,7 +12,7 @@ that the output is for, as far as that is known: programs bind them by position.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import NamedTuple
 
@@ -30,7 +30,6 @@ from paramtool.commands.optimizer_carry import (
 )
 from paramtool.commands.optimizers import (
     TRAINER_FILES,
-    BoundFile,
     bound_files,
     class_parameters,
     refuse_defects,
@@ -46,7 +45,7 @@ from paramtool.formats import hf_config
 from paramtool.formats.folder.training_files import is_training_state, optimizer_of
 from paramtool.formats.output import OutputFile
 from paramtool.grouping import omit
-from paramtool.lazy_dataclass import frozen
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.optimizer import Binding, Move, Order, Parameter
 from paramtool.model.plan import Plan, check
@@ -133,17 +132,17 @@ def _refusal(where: str, files: Iterable[str], why: str, hint: str = "") -> Plan
     )
 
 
-@frozen
+@dataclass(slots=True)
 class FollowingWork:
     """What becomes of the files beside the weights."""
 
-    works: tuple[Work, ...] = ()
+    works: list[Work] = field(default_factory=list)
     report: StateReport = StateReport()
-    unchanged: Mapping[str, str] = field(default_factory=dict)
+    unchanged: dict[str, str] = field(default_factory=dict)
     """{name: file} of files whose state does not change: they are copied."""
-    left_out: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    left_out: list[str] = field(default_factory=list)
+    needs: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def outputs(self) -> tuple[OutputFile, ...]:
@@ -168,58 +167,44 @@ def works(
     done = FollowingWork()
     for name, files in found.files.items():
         one = bound[name]
-        refuse_defects(one.checkpoint.path, one.bindings)
-        refuse_unknown(one.checkpoint, one.bindings)
-        _refuse_misplaced(path, source, one, found, target=target)
-        # PlanError where tensors change that stand for parameters in the form of the class, which would not follow.
-        # A Mixtral trains with the experts of a layer in one tensor, and its files have them one by one.
+        file = one.checkpoint
+        refuse_defects(file.path, one.bindings)
+        refuse_unknown(file, one.bindings)
         for binding in one.bindings:
-            own = [name for name in binding.names.values() if name not in _names_of(source, binding)]
-            lost = [move for move in found.moves if not _has_entries(binding, source, move.old)]
-            if own and lost and target is None:
-                raise refusal(
-                    one.checkpoint.path, binding.optimizer.at,
-                    f"it has entries for parameters such as {own[0]!r}, which the weights have in another form, and "
-                    f"{lost[0].old[0]!r} changes",
-                )  # fmt: skip
+            _refuse_unlike(path, source, file.path, binding, found, target=target)
         ranks = target.ranks if target is not None else None
-        state = moved(
-            one.checkpoint, one.bindings, found.moves, found.renamed, choice=choice.state, model=source, ranks=ranks
-        )
-        if not state.bindings:
-            told = (*done.warnings, *_order_told(one, target))
-            done = replace(done, unchanged={**done.unchanged, **files}, warnings=told)
-            continue
-        # The same with the work for one file more.
-        report = reported(one.bindings, state, one.file, f"; entries in the order of {target.source}" if target else "")
-        rest = without_moved(one.checkpoint, state)
-        planned, outcome = together(rest, (), False, options.skip_unsupported, split_content=True)
-        planned = with_state(planned, Carried(rest, state, report, one.bindings))
-        check(planned, planned.order, rest.storages)
-        there = of_file(where, one)
-        fitted = there.writer.fit(planned, rest, keeping(options))
-        outputs = laid_out(fitted.plan, there)
-        expected = {name: entry for name, entry in outcome.untouched.items() if name in fitted.plan.names}
-        made = outcome.made | state.names.keys()
-        work = Work(rest, fitted.plan, outputs, there, expected, outcome.windows, made)
-        warnings = (*state.warnings, *one.checkpoint.notes, *_order_told(one, target))
-        done = replace(
-            done,
-            works=(*done.works, work),
-            report=StateReport((*done.report.moved, *report.moved), (), (*done.report.training, *report.training)),
-            left_out=(*done.left_out, *(f"{one.file}: {text}" for text in fitted.left_out)),
-            needs=(*done.needs, *fitted.needs),
-            warnings=(*done.warnings, *warnings),
-        )
+        state = moved(file, one.bindings, found.moves, found.renamed, choice=choice.state, model=source, ranks=ranks)
+        if state.bindings:
+            more = f"; entries in the order of {target.source}" if target else ""
+            report = reported(one.bindings, state, name, more)
+            done.report = done.report.with_files(report)
+            rest = without_moved(file, state)
+            planned, outcome = together(rest, (), False, options.skip_unsupported, split_content=True)
+            planned = with_state(planned, Carried(rest, state, report, one.bindings))
+            check(planned, planned.order, rest.storages)
+            read = (*where.read, *(one.path for one in file.files))
+            there = where._replace(
+                name=state_name(name), sidecars=Sidecars(), read=read, max_shard_size=None, made={}, notes=()
+            )
+            fitted = there.writer.fit(planned, rest, keeping(options))
+            expected = {name: entry for name, entry in outcome.untouched.items() if name in fitted.plan.names}
+            made = outcome.made | state.names.keys()
+            outputs = laid_out(fitted.plan, there)
+            done.works.append(Work(rest, fitted.plan, outputs, there, expected, outcome.windows, made))
+            done.left_out += (f"{name}: {text}" for text in fitted.left_out)
+            done.needs += fitted.needs
+            done.warnings += (*state.warnings, *file.notes)
+        else:
+            done.unchanged |= files
+        if target is None and not all(
+            isinstance(entry.key, str) for it in one.bindings for entry in it.optimizer.entries
+        ):
+            done.warnings.append(
+                f"{name}: its entries are in the order of the old parameters, new ones in the place of the first that "
+                "they are made of; programs bind them by position, and the order of the model that opens the output is "
+                "not known: --new-config CONFIG.json says which it is"
+            )
     return done
-
-
-def of_file(where: Destination, one: BoundFile) -> Destination:
-    """Where a file goes beside the weights of an output."""
-    read = (*where.read, *(file.path for file in one.checkpoint.files))
-    return where._replace(
-        name=state_name(one.file), sidecars=Sidecars(), read=read, max_shard_size=None, made={}, notes=()
-    )
 
 
 # The order of the new parameters
@@ -255,50 +240,33 @@ def target_order(where: Destination, shapes: Shapes, *, prefix: str, is_given: b
     return TargetOrder(ranks, said, found.source)
 
 
-def _order_told(one: BoundFile, target: TargetOrder | None) -> Iterator[str]:
-    """What was assumed of the order; nothing where names bind the entries."""
-    keys = (entry.key for binding in one.bindings for entry in binding.optimizer.entries)
-    if target is None and not all(isinstance(key, str) for key in keys):
-        yield (
-            f"{one.file}: its entries are in the order of the old parameters, new ones in the place of the first that "
-            "they are made of; programs bind them by position, and the order of the model that opens the output is not "
-            "known: --new-config CONFIG.json says which it is"
-        )
-
-
-def _refuse_misplaced(
-    path: Path, source: Checkpoint, one: BoundFile, found: Following, *, target: TargetOrder | None
+def _refuse_unlike(
+    path: Path, source: Checkpoint, file: str, binding: Binding, found: Following, *, target: TargetOrder | None
 ) -> None:
-    """PlanError where the Trainer puts a new parameter into another group than the old one."""
+    """PlanError where entries would be of parameters that are not those of the output.
+
+    The weights can have parameters in another form than the class, as a Mixtral, which trains with the experts of a
+    layer in one tensor and whose files have them one by one; and the Trainer can have a new parameter in another group.
+    """
+    prefix, at = prefix_of(source, binding.optimizer.section), binding.optimizer.at
+    held = {prefix + name: name for name in binding.names.values()}
+    moves = [move for move in found.moves if not held.keys().isdisjoint(move.old)]
     folder = os.fspath(path)
-    if not any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES):
-        return
-    for binding in one.bindings:
-        if len(binding.optimizer.groups) != 2:
-            continue
-        moves = [move for move in found.moves if _has_entries(binding, source, move.old)]
-        new = (
-            target.decays
-            if target is not None
-            else _decays([*found.renamed.values(), *(name for move in moves for name in move.new)], None)
-        )
+    if len(binding.optimizer.groups) == 2 and any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES):
+        names = (*found.renamed.values(), *(name for move in moves for name in move.new))
+        new = target.decays if target is not None else _decays(names, None)
         old_ones = _decays(source.entries, class_parameters(os.path.join(folder, hf_config.NAME)))
         for old, name in order.misplaced(old_ones, new, moves, found.renamed):
             groups = "the Trainer's two groups (with weight decay, and without) do not fit"
-            raise refusal(one.checkpoint.path, binding.optimizer.at,
-                          f"{old!r} becomes {name!r}, which the Trainer has in the other group: {groups}")  # fmt: skip
-
-
-def _names_of(source: Checkpoint, binding: Binding) -> set[str]:
-    """The names of the model of an optimizer, without their prefix."""
-    prefix = prefix_of(source, binding.optimizer.section)
-    return {name.removeprefix(prefix) for name in source.entries if name.startswith(prefix)}
-
-
-def _has_entries(binding: Binding, source: Checkpoint, names: Iterable[str]) -> bool:
-    prefix = prefix_of(source, binding.optimizer.section)
-    held = {prefix + name for name in binding.names.values()}
-    return any(name in held for name in names)
+            raise refusal(file, at, f"{old!r} becomes {name!r}, which the Trainer has in the other group: {groups}")
+    own = [name for full, name in held.items() if full not in source.entries]
+    lost = [move for move in found.moves if held.keys().isdisjoint(move.old)]
+    if own and lost and target is None:
+        raise refusal(
+            file, at,
+            f"it has entries for parameters such as {own[0]!r}, which the weights have in another form, and "
+            f"{lost[0].old[0]!r} changes",
+        )  # fmt: skip
 
 
 def _decays(names: Iterable[str], found: ClassParameters | None) -> dict[str, bool | None]:

@@ -265,7 +265,7 @@ def _prepared(
     )
     cast, judge = typed.names if typed else {}, _casts.judge(typed, options.allow_overflow)
     expected = {name: entry for name, entry in outcome.untouched.items() if name in plan.names}
-    more = (outcome.windows, outcome.made, cast, counts, judge, beside.works)
+    more = (outcome.windows, outcome.made, cast, counts, judge, tuple(beside.works))
     return report, Work(checkpoint, plan, outputs, where, expected, *more)
 
 
