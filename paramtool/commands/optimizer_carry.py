@@ -19,7 +19,6 @@ from paramtool.formats.record import optimizer as record
 from paramtool.formats.record.optimizer import RecordedNames
 from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.nested import SEPARATOR, leaves, nested
 from paramtool.model.objects import Node, tensor_names
@@ -177,9 +176,8 @@ def dropped(checkpoint: Checkpoint) -> Carried:
     objects: Node = checkpoint.objects
     for state in reversed(states):  # those of a list have their numbers until the ones behind them are gone
         objects = tree.put(objects, state.at, None)
-    there = {*tensor_names(objects)} if states else checkpoint.entries.keys()
-    in_tree = {*tensor_names(checkpoint.objects)}
-    names = {n for n, e in checkpoint.entries.items() if e.role == "optimizer" or (n in in_tree and n not in there)}
+    lost = {*tensor_names(checkpoint.objects)}.difference(tensor_names(objects))
+    names = {name for name, entry in checkpoint.entries.items() if entry.role == "optimizer" or name in lost}
     entries = omit(checkpoint.entries, names)
     sections = tuple(one for one in checkpoint.sections if any(name.startswith(one.prefix) for name in entries))
     rest = replace(checkpoint, entries=entries, objects=without(objects, names), sections=sections)
@@ -213,7 +211,7 @@ def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outc
     Entries are numbered in the order of a module, where they were; so are the names of the model.
     """
     source, state = carried.checkpoint, carried.state
-    plan = replace(plan, requires=(*plan.requires, *carried.requires)) if carried.requires else plan
+    plan = replace(plan, requires=(*plan.requires, *carried.requires))
     if state is None:
         return plan, outcome
     objects, old = plan.objects, {name: path for path, name in leaves(source.objects)}
@@ -229,50 +227,38 @@ def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outc
 
 
 def with_state(plan: Plan, carried: Carried) -> Plan:
-    """A plan with the state that was moved, and the record of whose it is."""
+    """A plan with the state that was moved, and the record of whose it is.
+
+    Its names are in the order of the tree; those that are not in it stay behind their neighbours.
+    """
     state = carried.state
     assert state is not None
-    names = _in_tree_order({**plan.names, **state.names}, plan.objects)
+    rank = {name: k for k, name in enumerate(tensor_names(plan.objects))}
+    names = {**plan.names, **state.names}
+    place, last = {}, -1
+    for name in names:
+        last = place[name] = rank.get(name, last)
+    names = {name: names[name] for name in sorted(names, key=place.__getitem__)}
     position: dict[str, int] = {}
     for k, one in enumerate(names.values()):
         position.setdefault(one.owner, k)
+    known = {one.at: one for one in record.decode(carried.checkpoint.path, plan.metadata)}
+    before = {one.optimizer.at: {str(key): name for key, name in one.names.items()} for one in carried.bindings}
+    # Prefixes of sections that an output does not have: only those with a dot are seen in a tree
+    sections = carried.checkpoint.sections
+    outside = {one.name: one.prefix for one in sections if one.prefix.endswith(SEPARATOR)}
+    for binding in state.bindings:
+        at, section = binding.optimizer.at, binding.optimizer.section
+        if binding.optimizer.form != optax.FORM:  # its trees have the names
+            new = {str(key): outside.get(section, "") + name for key, name in binding.names.items()}
+            known[at] = RecordedNames(at, new, before[at])
     return replace(
         plan,
-        metadata=_with_record(plan.metadata, carried),
+        metadata={**plan.metadata, record.KEY: record.encode(known.values())} if known else plan.metadata,
         targets=tuple(sorted((*plan.targets, *state.targets), key=lambda target: position.get(target.name, 0))),
         names=names,
         requires=(*plan.requires, *state.requires),
     )
-
-
-def _with_record(metadata: Mapping[str, str], carried: Carried) -> dict[str, str]:
-    """Metadata that say whose the entries of the moved optimizers are."""
-    assert carried.state is not None
-    known = {one.at: one for one in record.decode(carried.checkpoint.path, metadata)}
-    before = {binding.optimizer.at: binding.names for binding in carried.bindings}
-    sections = carried.checkpoint.sections
-    outside = {one.name: one.prefix for one in sections if one.prefix.endswith(SEPARATOR)}
-    """Prefixes of sections that an output does not have: only those with a dot are seen in a tree."""
-    for one in carried.state.bindings:
-        if one.optimizer.form == optax.FORM:
-            continue  # its trees have the names
-        at = one.optimizer.at
-        names = {key: outside.get(one.optimizer.section, "") + name for key, name in one.names.items()}
-        known[at] = RecordedNames(at, _texts(names), _texts(before[at]))
-    return {**metadata, record.KEY: record.encode(known.values())} if known else dict(metadata)
-
-
-def _texts(names: Mapping[int | str, str]) -> dict[str, str]:
-    return {str(key): name for key, name in names.items()}
-
-
-def _in_tree_order(names: Mapping[str, Alias], objects: Node) -> dict[str, Alias]:
-    """The names in the order of the tree; those that are not in it stay behind their neighbours."""
-    rank = {name: k for k, name in enumerate(tensor_names(objects))}
-    place, last = {}, -1
-    for name in names:
-        last = place[name] = rank.get(name, last)
-    return {name: names[name] for name in sorted(names, key=place.__getitem__)}
 
 
 def changes(moves: Sequence[Move], renamed: Mapping[str, str]) -> bool:

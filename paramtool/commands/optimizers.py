@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -28,11 +28,10 @@ from paramtool.formats.hdf5 import keras_named_optimizer, keras_optimizer, keras
 from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.optimizer import Binding, How, OptimizerState, Order
-from paramtool.model.view import Shapes
+from paramtool.model.optimizer import Binding, OptimizerState, Order
 from paramtool.passes.optimizer import copies, gluon, optax, read
 from paramtool.passes.optimizer import order as orders
-from paramtool.passes.optimizer.bind import PARAM_NAMES, bind, bind_named
+from paramtool.passes.optimizer.bind import PARAM_NAMES, Given, bind
 from paramtool.passes.optimizer.read import shapes_of
 
 if TYPE_CHECKING:
@@ -179,24 +178,12 @@ class _KnownOrders(NamedTuple):
         names = recorded.get(state.at) or own.get(state.at)
         if names and len(names) == len(state.entries):
             by_key = {entry.key: names.get(str(entry.key), "") for entry in state.entries}
-            found = self.named(file, state, by_key, how="record", source=f"the record {record.KEY}")
+            found = self.fitting(file, state, (by_key, "record", f"the record {record.KEY}"))
             if found.is_unique:
                 return found
-        return self._fitting(
-            file, state, lambda known, shapes: bind(state, known, shapes, self.trainer and known is not self.joined)
-        )
+        return self.fitting(file, state)
 
-    def named(
-        self, file: Checkpoint, state: OptimizerState, names: Mapping[int | str, str], *, how: How, source: str
-    ) -> Binding:
-        """The binding to names that somebody gives."""
-        return self._fitting(
-            file, state, lambda known, shapes: bind_named(state, names, known, shapes=shapes, how=how, source=source)
-        )
-
-    def _fitting(
-        self, file: Checkpoint, state: OptimizerState, bound: Callable[[list[Order], Shapes], Binding]
-    ) -> Binding:
+    def fitting(self, file: Checkpoint, state: OptimizerState, given: Given | None = None) -> Binding:
         """The binding to one model; to several together, where the optimizer fits none of them alone."""
         shapes, order = shapes_of(file), None
         # The order in which other libraries than torch have the variables of a model
@@ -204,10 +191,11 @@ class _KnownOrders(NamedTuple):
             order = keras_trained.order(file, state, shapes)
         elif state.form == gluon.FORM:
             order = gluon.order(self.model)
-        found = bound(self.apart if order is None else [order, *self.apart], shapes)
+        apart = self.apart if order is None else [order, *self.apart]
+        found = bind(state, apart, shapes, self.trainer, given)
         if not found.defects or not self.joined:
             return found
-        together = bound(self.joined, shapes)
+        together = bind(state, self.joined, shapes, given=given)
         return found if together.defects else together
 
 
@@ -295,7 +283,7 @@ def _by_given(
             hint="one name a line for each entry, in the order of the groups: `inspect --optimizer` shows it",
         )
     by_key = {entry.key: name for entry, name in zip(state.entries, names, strict=True)}
-    found = known.named(file, state, by_key, how="given", source=f"--optimizer-names {path}")
+    found = known.fitting(file, state, (by_key, "given", f"--optimizer-names {path}"))
     if not found.is_unique:
         lines = [*found.defects] or [found.source]
         raise UsageError(listed(f"{path}: the names do not fit", lines))

@@ -12,7 +12,7 @@ from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, Tensor
 from paramtool.model.optimizer import Binding, Group, OptimizerState, Order, Parameter, Slot, StateEntry
 from paramtool.passes.optimizer import copies, read, slots
 from paramtool.passes.optimizer import order as orders
-from paramtool.passes.optimizer.bind import bind, bind_named, contradictions, entries_of
+from paramtool.passes.optimizer.bind import bind, contradictions, entries_of
 from paramtool.passes.optimizer.order import ClassParameter, ClassParameters
 from paramtool.passes.optimizer.tree import LIST
 from tests.passes.made import Tensors, checkpoint, view
@@ -131,9 +131,7 @@ def test_aliases_are_one_parameter() -> None:
     )
     assert order.aliases == {"head": "emb"} and [one.name for one in order.parameters] == ["emb", "fc"]
     (state,) = read.optimizers(one)
-    found = bind_named(
-        state, {0: "head", 1: "fc"}, [order], shapes=read.shapes_of(one), how="given", source="names.txt"
-    )
+    found = bind(state, [order], read.shapes_of(one), given=({0: "head", 1: "fc"}, "given", "names.txt"))
     assert found.is_unique and found.names[0] == "head" and found.unbound == ()
 
 
@@ -267,7 +265,7 @@ def test_two_models_of_one_form_are_not_told_apart() -> None:
     here = [Order((Parameter("w", (2,)),), "the state dict's order", True, section) for section in ("net_g", "net_d")]
     found = bind(stateless(1), here, {})
     assert found.words == "not bound: its entries fit the sections 'net_g' and 'net_d'"
-    named = bind_named(stateless(1), {0: "w"}, here, shapes={}, how="names", source="param_names")
+    named = bind(stateless(1), here, {}, given=({0: "w"}, "names", "param_names"))
     assert not named.is_unique and "several sections" in named.words
 
 

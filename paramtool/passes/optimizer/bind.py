@@ -28,34 +28,34 @@ _WRAPPED = (*WRAPPERS, "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py of torch 2.13."""
 PARAM_NAMES = "param_names"
 """The source of a binding by the names in torch's groups."""
+Key = int | str
+Given = tuple[Mapping[Key, str], How, str]
+"""Names that somebody gives, how, and where."""
 
 
-def bind(state: OptimizerState, orders: Sequence[Order], shapes: Shapes, trainer: bool = False) -> Binding:
-    """Bind an optimizer by its names, else by an order of parameters, else by shapes alone.
+def bind(
+    state: OptimizerState, orders: Sequence[Order], shapes: Shapes, trainer: bool = False, given: Given | None = None
+) -> Binding:
+    """Bind an optimizer by given names, else by its own, else by an order of parameters, else by shapes alone.
 
     `orders` are those of the models that it may belong to, the surest first; `shapes` are those of the tensors of the
-    optimizer.  With `trainer`, its groups are those of the Trainer of transformers, if they can be.
+    optimizer.  With `trainer`, its groups are those of the Trainer of transformers, if they can be.  `defects` of the
+    result say what does not fit.
     """
     asked = entries_of(state, shapes)
+    complete = [order for order in orders if not order.missing]
+    if given is not None:
+        return _named(asked, given[0], complete, *given[1:])
     by_key: dict[Key, str] = {key: key for key in asked.keys if isinstance(key, str)}
     if by_key and len(by_key) == len(asked.keys):
-        return _named(asked, by_key, _complete(orders), how="names", source="the names of its entries")
+        return _named(asked, by_key, complete, "names", "the names of its entries")
     names = dict(pair for group in state.groups for pair in zip(group.keys, group.names, strict=False))
-    if names and (found := _by_param_names(asked, names, _complete(orders))):
+    if names and (found := _by_param_names(asked, names, complete)):
         return found
-    return _by_order(asked, orders, trainer)
-
-
-def bind_named(
-    state: OptimizerState, names: Mapping[Key, str], orders: Sequence[Order], *, shapes: Shapes,
-    how: How, source: str,
-) -> Binding:  # fmt: skip
-    """Bind an optimizer by names that somebody gives; `defects` of the result say what does not fit."""
-    return _named(entries_of(state, shapes), names, _complete(orders), how=how, source=source)
-
-
-def _complete(orders: Iterable[Order]) -> list[Order]:
-    return [order for order in orders if not order.missing]
+    if not complete:
+        missing = orders[0].missing if orders else "no model is known that it belongs to"
+        return Binding(state, {}, "shapes", missing, False)
+    return _by_order(asked, complete, trainer)
 
 
 # By names
@@ -69,7 +69,7 @@ def _by_param_names(asked: Entries, names: Mapping[Key, str], orders: Sequence[O
     if defects := tuple(_unclear(asked, names)):
         found = Binding(asked.state, {}, "names", PARAM_NAMES, False, defects=defects)
     else:
-        found = _named(asked, names, orders, how="names", source=PARAM_NAMES)
+        found = _named(asked, names, orders, "names", PARAM_NAMES)
     return found if found.is_unique or (found.defects and _knows(orders, names.values())) else None
 
 
@@ -90,7 +90,7 @@ def _unclear(asked: Entries, names: Mapping[Key, str]) -> Iterator[str]:
             yield f"{entry_text(asked, key)}: is of {names[key]!r}, as entry {first!r} is"
 
 
-def _named(asked: Entries, names: Mapping[Key, str], orders: Sequence[Order], *, how: How, source: str) -> Binding:
+def _named(asked: Entries, names: Mapping[Key, str], orders: Sequence[Order], how: How, source: str) -> Binding:
     """The binding to the parameters that have these names, in the first model that has all of them."""
     state = asked.state
     if not orders:
@@ -104,7 +104,7 @@ def _named(asked: Entries, names: Mapping[Key, str], orders: Sequence[Order], *,
     if others := {other.section for other, _ in fitting} - {order.section}:
         sections = ", ".join(sorted({order.section, *others}))
         return Binding(state, {}, how, f"{source} fit several sections: {sections}", False)
-    return _bound(asked, found, order, how=how, source=source)
+    return _bound(asked, found, order, how, source)
 
 
 def _in_order(asked: Entries, names: Mapping[Key, str], order: Order) -> tuple[dict[Key, str], list[str]]:
@@ -156,7 +156,7 @@ def _unwrapped(name: str) -> str:
     return name
 
 
-def _bound(asked: Entries, names: Mapping[Key, str], order: Order, *, how: How, source: str) -> Binding:
+def _bound(asked: Entries, names: Mapping[Key, str], order: Order, how: How, source: str) -> Binding:
     """A unique binding to the parameters of an order."""
     state = replace(asked.state, section=order.section)
     taken = {order.aliases.get(name, name) for name in names.values()}
@@ -179,13 +179,8 @@ class _Placings(NamedTuple):
     sets: tuple[tuple[str, ...], ...] = ()
 
 
-def _by_order(asked: Entries, orders: Sequence[Order], trainer: bool) -> Binding:
+def _by_order(asked: Entries, complete: Sequence[Order], trainer: bool) -> Binding:
     """The binding by the first order that allows only one, if no other contradicts it; else by shapes alone."""
-    state, complete = asked.state, _complete(orders)
-    if not complete:
-        return Binding(
-            state, {}, "shapes", (orders[0].missing if orders else "no model is known that it belongs to"), False
-        )
     known = [_placed(asked, order, trainer) for order in complete if order.is_known]
     if found := _settled(asked, known, "order"):
         return found
@@ -196,9 +191,9 @@ def _by_order(asked: Entries, orders: Sequence[Order], trainer: bool) -> Binding
     if known or loose:
         one = (known or loose)[0]
         why = one.source if known or not one.order.is_known else f"that of {one.source} does not fit"
-        return Binding(state, one.names, "order" if known else "shapes", why, False, one.sets)
+        return Binding(asked.state, one.names, "order" if known else "shapes", why, False, one.sets)
     defects = min(([*contradictions(asked, order)] for order in complete), key=len)
-    return Binding(state, {}, "order", complete[0].source, False, defects=tuple(defects))
+    return Binding(asked.state, {}, "order", complete[0].source, False, defects=tuple(defects))
 
 
 def _settled(asked: Entries, tried: Sequence[_Placings], how: How) -> Binding | None:
@@ -217,7 +212,7 @@ def _settled(asked: Entries, tried: Sequence[_Placings], how: How) -> Binding | 
         if sets := tuple((name, *sorted(allowed)) for name, allowed in pairs if name not in allowed):
             source = f"{first.source} and {other.source}, which differ"
             return Binding(asked.state, {}, "order", source, False, sets)
-    return _bound(asked, first.names, first.order, how=how, source=first.source)
+    return _bound(asked, first.names, first.order, how, first.source)
 
 
 def _placed(asked: Entries, order: Order, trainer: bool) -> _Placings:
@@ -237,19 +232,17 @@ def _search(
     asked: Entries, order: Order, groups: Sequence[Sequence[int]], allowed: Sequence[Callable[[Parameter], bool]]
 ) -> _Placings:
     """What an order allows; with `allowed`, each group has only some of the parameters."""
-    places: dict[tuple[ExpectedShape, int], list[int]] = {}
-    kinds = []
+    kinds = [
+        (expected, entry.group if allowed else 0)
+        for entry, expected in zip(asked.state.entries, asked.expected, strict=True)
+    ]
     shapes = {one.shape for one in order.parameters}  # there are few
-    for entry, expected in zip(asked.state.entries, asked.expected, strict=True):
-        kind = (expected, entry.group if allowed else 0)
-        if kind not in places:
-            fitting = {*filter(expected.allows, shapes)}
-            places[kind] = [
-                j
-                for j, one in enumerate(order.parameters)
-                if one.shape in fitting and (not allowed or allowed[entry.group](one))
-            ]
-        kinds.append(kind)
+    places: dict[tuple[ExpectedShape, int], list[int]] = {}
+    for expected, group in dict.fromkeys(kinds):
+        fitting = {*filter(expected.allows, shapes)}
+        places[expected, group] = [
+            j for j, one in enumerate(order.parameters) if one.shape in fitting and (not allowed or allowed[group](one))
+        ]
     numbers = {kind: k for k, kind in enumerate(places)}
     search = PlaceSearch([numbers[kind] for kind in kinds], list(places.values()), groups, len(order.parameters))
     if not search.run():
@@ -270,9 +263,6 @@ def _is_flat_length(asked: Entries, shapes: Iterable[Shape]) -> bool:
 
 
 # --- The entries of an optimizer with what they say of their parameters' shapes, and which of them fit no parameter --
-
-
-Key = int | str
 
 
 class Entries(NamedTuple):

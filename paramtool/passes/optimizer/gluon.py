@@ -47,12 +47,15 @@ def states(checkpoint: Checkpoint, shapes: Shapes) -> Iterator[OptimizerState]:
     """The optimizer of a file of states; `shapes` are those of its tensors."""
     if checkpoint.format != NAME:
         return
-    node, optimizer = _parts(checkpoint.objects)
+    node, optimizer = checkpoint.objects, None
+    if isinstance(node, Listed) and node.kind == "tuple" and len(node.items) == 2:
+        node, optimizer = node.items
     if not isinstance(node, Mapping):
         return
     path = optimizer.path if isinstance(optimizer, Opaque) else ""
-    name = path.removeprefix(f"{OPTIMIZERS}.") if path.startswith(f"{OPTIMIZERS}.") else ""
-    settings = _settings(optimizer)
+    name = path.partition(f"{OPTIMIZERS}.")[2]
+    said = part(optimizer, "state")
+    settings = {str(key): child for key, child in said.items} if isinstance(said, Mapping) else {}
     is_mixed = settings.get("multi_precision") == Leaf(True)
     entries, masters, strange = [], {}, []
     for key, child in node.items:
@@ -73,18 +76,6 @@ def states(checkpoint: Checkpoint, shapes: Shapes) -> Iterator[OptimizerState]:
 
 
 _WORDS = {"wd": "weight_decay"}
-
-
-def _parts(tree: Node) -> tuple[Node, Node | None]:
-    """The states, and the optimizer where it is there."""
-    if isinstance(tree, Listed) and tree.kind == "tuple" and len(tree.items) == 2:
-        return tree.items[0], tree.items[1]
-    return tree, None
-
-
-def _settings(optimizer: Node | None) -> dict[str, Node]:
-    state = part(optimizer, "state")
-    return {str(key): child for key, child in state.items} if isinstance(state, Mapping) else {}
 
 
 def _names(node: Node | None, keys: Sequence[int | str]) -> tuple[str, ...]:

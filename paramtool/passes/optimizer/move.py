@@ -621,15 +621,13 @@ def block_scales(targets: Sequence[Target], states: Views, absmax: Views) -> lis
     made = []
     for target in targets:
         dtype = next(iter(absmax.values())).dtype
-        whole = contiguous(target.name, dtype, (-(-prod(target.shape) // BLOCK),))
         copies = []
         for copy in target.copies:
             name, there, here = _in_blocks(copy, target, states)
             held = absmax[name]
-            term = replace(held, offset=held.offset + there.offset, shape=there.shape, strides=there.strides)
-            destination = replace(whole, offset=here.offset, shape=here.shape, strides=here.strides)
-            copies.append(Copy(destination, ((1, term),)))
-        made.append(Target(target.name, dtype, whole.shape, tuple(copies)))
+            term = View(held.storage, dtype, held.offset + there.offset, there.shape, there.strides)
+            copies.append(Copy(replace(here, storage=target.name, dtype=dtype), ((1, term),)))
+        made.append(Target(target.name, dtype, (-(-prod(target.shape) // BLOCK),), tuple(copies)))
     return made
 
 
@@ -642,24 +640,25 @@ def _in_blocks(copy: Copy, target: Target, states: Views) -> tuple[str, View, Vi
     if len(found) != 1 or not found[0][1].is_contiguous:
         raise LayoutError(f"{target.name!r} is made of tensors that are not stored row by row")
     name, old = found[0]
-    there = replace(term, offset=term.offset - old.offset)
+    both = replace(term, offset=term.offset - old.offset), here
     # How many of the first axes are not one run of elements in both, and how long the run of the others is
     count, length = len(here.shape), 1
-    while count and (here.shape[count - 1] == 1 or here.strides[count - 1] == there.strides[count - 1] == length):
+    while count and (here.shape[count - 1] == 1 or all(view.strides[count - 1] == length for view in both)):
         count -= 1
         length *= here.shape[count]
-    ends = there.offset + length == old.numel and here.offset + length == prod(target.shape)
     outer = here.shape[:count]
-    starts = [view.offset for view in (there, here)]
-    starts += (step for view in (there, here) for size, step in zip(outer, view.strides, strict=False) if size > 1)
+    ends = [view.offset + length for view in both] == [old.numel, prod(target.shape)]
+    starts = (
+        start
+        for view in both
+        for start in (view.offset, *(n for size, n in zip(outer, view.strides, strict=False) if size > 1))
+    )
     if any(start % BLOCK for start in starts) or (length % BLOCK and not (prod(outer) == 1 and ends)):
         raise LayoutError(f"blocks of {BLOCK} elements of {name!r} would be cut")
     shape = (*outer, -(-length // BLOCK))
     there, here = (
-        replace(
-            view, shape=shape, offset=view.offset // BLOCK, strides=(*(n // BLOCK for n in view.strides[:count]), 1)
-        )
-        for view in (there, here)
+        View(view.storage, view.dtype, view.offset // BLOCK, shape, (*(n // BLOCK for n in view.strides[:count]), 1))
+        for view in both
     )
     return name, there, here
 

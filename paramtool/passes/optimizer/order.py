@@ -113,54 +113,47 @@ def of_checkpoint(checkpoint: Checkpoint, section: str | None, source: str = "")
     one alias set with one view are one parameter, whose name is the first.
     """
     prefix = prefix_of(checkpoint, section)
-    found = _Listed(checkpoint)
-    found.add(prefix, len(prefix), () if section else tuple(one.prefix for one in checkpoint.sections))
-    return found.order(source, section or "")
+    others = () if section else tuple(one.prefix for one in checkpoint.sections)
+    return _listed(checkpoint, [prefix], source, section or "", cut=len(prefix), others=others)
 
 
 def of_sections(checkpoint: Checkpoint, sections: Sequence[str], source: str = "") -> Order:
     """The same of several sections, one after the other, whose names keep their prefixes."""
-    found = _Listed(checkpoint)
-    for name in sections:
-        found.add(prefix_of(checkpoint, name), 0, ())
-    return found.order(source, "")
+    return _listed(checkpoint, [prefix_of(checkpoint, name) for name in sections], source, "")
 
 
-class _Listed:
-    """The tensors of a checkpoint that may be parameters."""
+def _listed(
+    checkpoint: Checkpoint, prefixes: Iterable[str], source: str, section: str, *, cut: int = 0,
+    others: tuple[str, ...] = (),
+) -> Order:  # fmt: skip
+    """The tensors that may be parameters, under each prefix and under none of `others`; it says nothing if sorted.
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint = checkpoint
-        self.known = wanted_by(checkpoint)
-        self.names = dict.fromkeys([*tensor_names(checkpoint.objects), *checkpoint.entries])
-        """In the order of the tree, which a state dict has; old files list their tensors by storage."""
-        self.parameters: list[Parameter] = []
-        self.aliases: dict[str, str] = {}
-        self.firsts: dict[tuple[object, ...], str] = {}
-        self.missing = ""
-
-    def add(self, prefix: str, cut: int, others: tuple[str, ...]) -> None:
-        """Those under a prefix and under none of `others`; `cut` characters are stripped from their names."""
-        for full in self.names:
-            entry = self.checkpoint.entries.get(full)
-            if entry is None or entry.role not in _MODEL or not full.startswith(prefix) or full.startswith(others):
-                continue
-            name, one = full[cut:], self.known[full]
-            if one.view is None:
-                self.missing = self.missing or f"{full!r} is {kind_of(entry.value)}"
-            elif one.view.dtype.name.startswith(_TRAINED):
-                first = self.firsts.setdefault(_identity(one), name)
-                if first != name:
-                    self.aliases[name] = first
-                else:
-                    self.parameters.append(Parameter(name, one.view.shape, may_decay(name)))
-
-    def order(self, source: str, section: str) -> Order:
-        """What was added, in that order; it says nothing if the names were sorted."""
-        is_known = bool(source) and not _is_sorted([parameter.name for parameter in self.parameters])
-        unsure = "its names are in alphabetical order" if source else f"{self.checkpoint.format} does not keep it"
-        said = source if is_known else unsure
-        return Order(tuple(self.parameters), said, is_known, section, self.aliases, self.missing)
+    `cut` characters are stripped from their names.
+    """
+    known = wanted_by(checkpoint)
+    # In the order of the tree, which a state dict has; old files list their tensors by storage
+    names = dict.fromkeys([*tensor_names(checkpoint.objects), *checkpoint.entries])
+    parameters: dict[str, Parameter] = {}
+    aliases: dict[str, str] = {}
+    firsts: dict[tuple[object, ...], str] = {}
+    missing = ""
+    for full in (name for prefix in prefixes for name in names if name.startswith(prefix)):
+        entry = checkpoint.entries.get(full)
+        if entry is None or entry.role not in _MODEL or full.startswith(others):
+            continue
+        name, one = full[cut:], known[full]
+        if one.view is None:
+            missing = missing or f"{full!r} is {kind_of(entry.value)}"
+        elif one.view.dtype.name.startswith(_TRAINED):
+            first = firsts.setdefault(_identity(one), name)
+            if first != name:
+                aliases[name] = first
+            else:
+                parameters[name] = Parameter(name, one.view.shape, may_decay(name))
+    is_known = bool(source) and not _is_sorted([*parameters])
+    unsure = "its names are in alphabetical order" if source else f"{checkpoint.format} does not keep it"
+    listed = tuple(parameters.values())
+    return Order(listed, source if is_known else unsure, is_known, section, aliases, missing)
 
 
 def is_ordered(checkpoint: Checkpoint, section: str | None) -> bool:
