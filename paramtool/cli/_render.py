@@ -24,7 +24,8 @@ R = TypeVar("R")
 Texts = tuple[Sequence[str] | None, ...]
 """What it is, of what, and details; empty texts keep columns apart.
 
-Of several names the first are shown.  A row about None, about no names, or without any text is left out.
+Of several names the first three are shown, with --verbose all.  A row with None, with no names, or without any text is
+left out.
 """
 Rows = Iterator[Texts]
 NARROW = 40
@@ -78,8 +79,8 @@ def plain_lines(found: Iterable[Texts]) -> Iterator[str]:
 def _texts(found: Iterable[Texts]) -> Iterator[list[str]]:
     """The texts of rows, as they are shown."""
     for row in found:
-        if row[1:2] not in ((None,), ([],), ((),)) and (any(row[1:]) or not row[0]):
-            yield [shown(one if isinstance(one, str) else leading(one or (), show=named)) for one in row]
+        if all(one or one == "" for one in row[1:]) and (any(row[1:]) or not row[0]):
+            yield [shown(one if isinstance(one, str) else leading(one or (), most(3), named)) for one in row]
 
 
 def _labelled(found: Iterable[list[str]]) -> Iterator[tuple[str, list[str]]]:
@@ -120,9 +121,9 @@ def named(name: str) -> str:
     return name or "''"
 
 
-def every(label: str, texts: Iterable[str]) -> Rows:
-    """A row for each text."""
-    return ((label, text) for text in texts)
+def every(label: str, found: Iterable[str | Texts]) -> Rows:
+    """Rows of one label, without it, or their only text."""
+    return ((label, one) if isinstance(one, str) else (label, *one) for one in found)
 
 
 def once(label: str, found: Iterable[Texts]) -> Rows:
@@ -133,7 +134,7 @@ def once(label: str, found: Iterable[Texts]) -> Rows:
 def listed(label: str, found: Iterable[Texts], what: str = "", number: int = MANY) -> Rows:
     """The first rows of one label, without it, and how many more there are of `what`; all of them with --verbose."""
     rows = list(found)
-    yield from ((label, *row) for row in rows[: most(number)])
+    yield from every(label, rows[: most(number)])
     yield from rest(label, rows, what, number)
 
 

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.cli import _render
 from paramtool.cli._options import given
-from paramtool.cli._render import MANY, NEXT, Rows, Texts, every, most
+from paramtool.cli._render import MANY, NEXT, Rows, Texts, every
 from paramtool.cli._streams import quoted
+from paramtool.commands.output.sidecar_checks import other_weights
 from paramtool.errors import leading, plural
 from paramtool.model.display import size
 
 if TYPE_CHECKING:
     from paramtool.commands.opening import Each
-    from paramtool.commands.output.write import CheckpointReport, R, Report
+    from paramtool.commands.output.write import R, Report, WholeReport
 
 
-def head(found: CheckpointReport, command: str, *facts: str) -> Texts:
-    """The first row: what was written, or would be."""
-    return (command if found.written else "dry run", f"{found.input} -> {found.output}", *facts)
+def head(found: Any, command: str, *facts: str, source: str = "") -> Texts:
+    """The first row: what was written, or would be, and from what."""
+    return (command if found.written else "dry run", f"{source or found.input} -> {found.output}", *facts)
 
 
 def checked(found: Report) -> tuple[str, str]:
@@ -35,15 +36,10 @@ def physical(found: Report, nbytes: int) -> Rows:
 
 def beside(found: Any) -> Rows:
     """Which other files of a folder came along or were written anew, and what became of objects."""
-    if found.sidecars:
-        yield "with", plural(found.sidecars, "other file"), leading(found.sidecars, MANY)
-        # The row for files that came along under names of weights: they are no smaller than they were.
-        from paramtool.commands.output.sidecar_checks import other_weights
-
-        others = other_weights(found.sidecars)
-        yield "as before", plural(others, "file") if others else None, leading(others, MANY), "may be weights; not read"
-    if made := getattr(found, "made", ()):
-        yield "with", leading(made, most(MANY)), "written anew, for these weights"
+    yield "with", plural(found.sidecars, "other file"), found.sidecars
+    others = other_weights(found.sidecars)  # under names of weights: they are no smaller than they were
+    yield "as before", plural(others, "file"), others, "may be weights; not read"
+    yield "with", getattr(found, "made", None), "written anew, for these weights"
     yield from every("left out", found.left_out)
     yield from every("plain", getattr(found, "changed", ()))
     if needs := getattr(found, "needs", ()):  # classes in a torch file that `torch.load(weights_only=True)` refuses
@@ -52,33 +48,33 @@ def beside(found: Any) -> Rows:
                "--plain writes these as dicts, lists, numbers and strings")  # fmt: skip
 
 
-def weakest(lacks: bool, keeps_objects: bool) -> str:
+def weakest(found: WholeReport, lacks: object) -> str:
     """The flags by which `verify` accepts an output that lacks names or ties, and objects."""
-    return " ".join(("--subset",) * lacks + ("--tensors-only",) * (not keeps_objects))
+    subset = bool(lacks or not found.keeps_ties)
+    return " ".join(("--subset",) * subset + ("--tensors-only",) * (not found.keeps_objects))
 
 
 def each_set(found: Each[R], rows: Callable[[R], Iterable[Texts]], flag: Callable[[R], str]) -> None:
     """Print what was done with each set; `flag` is what `verify` needs to know of one."""
 
     def made(found: Each[R]) -> Rows:
-        what = "each" if found.written else "dry run"
-        yield what, f"{found.input} -> {found.output}", f"{plural(found.members, 'set')} of weights"
+        yield head(found, "each", f"{plural(found.members, 'set')} of weights")
         yield from beside(found)
         for one in found.members:
             yield from (row for row in rows(one) if row[0] != NEXT)
         if found.written:
-            flags = {flag(one) for one in found.members}
-            lacks, keeps = (any(word in one for one in flags) for word in ("--subset", "--tensors-only"))
-            yield NEXT, verify_line(found.output, found.input, flag=weakest(lacks, not keeps), each=True)
+            said = {word for one in found.members for word in flag(one).split()}
+            yield NEXT, verify_line(found, " ".join(["--each", *sorted(said)]))
 
     _render.report(found, made, [text for one in found.members for text in one.warnings])
 
 
-def verify_line(output: str, source: str, only: str | None = None, flag: str = "", *, each: bool = False) -> str:
+def verify_line(found: Any, flag: str = "", output: str = "") -> str:
     """The command that compares an output with what it was made from; `flag` says what it does not hold.
 
     It repeats the --allow-class, --allow-unknown, --new-config and --weights that the user gave.
     """
-    words = ["paramtool verify", quoted(output), quoted(source), *([] if only is None else ["--only", quoted(only)])]
-    words += [*["--each"] * each, *[flag] * bool(flag), *given("weights", "new_config", "allow_class", "allow_unknown")]
-    return " ".join(words)
+    only = getattr(found, "section", None)
+    words = ["paramtool verify", quoted(output or found.output), quoted(found.input)]
+    words += ["" if only is None else f"--only {quoted(only)}", flag]
+    return " ".join(filter(None, [*words, *given("weights", "new_config", "allow_class", "allow_unknown")]))

@@ -17,7 +17,7 @@ from paramtool.cli.inspect import shared
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
 from paramtool.commands.inspect import parameter
-from paramtool.errors import leading, plural
+from paramtool.errors import plural
 from paramtool.formats.object_tree import sections
 from paramtool.model.display import size
 from paramtool.passes import select
@@ -120,7 +120,7 @@ def _rows(found: Deduped) -> Rows:
         line = load_line(found.output, inside, model.name if model else "", is_plain=not found.plan.aliases)
         yield "load it", line, wrapped(select.wrapper(inside))
     if found.written:
-        yield NEXT, verify_line(found.output, found.input, found.section, _flag(found))
+        yield NEXT, verify_line(found, _flag(found))
 
 
 def _gained(found: Deduped) -> str:
@@ -137,8 +137,7 @@ def _gained(found: Deduped) -> str:
 
 def _flag(found: Deduped) -> str:
     """What `verify` needs to know of an output that does not hold everything."""
-    lacking = found.checkpoint.entries.keys() - set(found.plan.order)
-    return weakest(bool(lacking) or not found.keeps_ties, found.keeps_objects)
+    return weakest(found, found.checkpoint.entries.keys() - set(found.plan.order))
 
 
 def _derived(found: Deduped) -> Rows:
@@ -156,17 +155,16 @@ def _derived(found: Deduped) -> Rows:
     if found.content is None or found.format != "safetensors":
         return
     casts = [match for match in found.content.matches if match.relation == "cast" and match.name not in done]
-    if casts:
-        saved = sum(found.graph.names[match.name].window.nbytes for match in casts)
-        yield ("cast", leading([f"{match.name} (of {match.owner})" for match in casts], 4),
-               f"a cast of another tensor: --derive-casts saves {size(saved)}")  # fmt: skip
+    saved = size(sum(found.graph.names[match.name].window.nbytes for match in casts))
+    of = [f"{match.name} (of {match.owner})" for match in casts]
+    yield "cast", of, f"a cast of another tensor: --derive-casts saves {saved}"
 
 
 # --- `paramtool dedup` of several inputs: a folder for each, with what they have in common once -----------------------
 
 
 def _family_rows(found: Family) -> Rows:
-    yield "dedup" if found.written else "dry run", f"{plural(found.members, 'checkpoint')} -> {found.output}"
+    yield head(found, "dedup", source=plural(found.members, "checkpoint"))
     inputs = (
         (
             f"{one.input} -> {one.folder}",
@@ -195,7 +193,7 @@ def _family_rows(found: Family) -> Rows:
     if found.written:
         first = found.members[0]
         yield "load it", load_line(first.folder, [f"{first.wrapper}weight"]), wrapped(first.wrapper)
-        yield NEXT, verify_line(first.folder, first.input, first.section)
+        yield NEXT, verify_line(first, output=first.folder)
 
 
 def load_line(path: str, names: Collection[str], only: str = "", *, is_plain: bool = False) -> str:

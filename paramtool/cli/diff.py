@@ -81,17 +81,8 @@ def command(
         _render.report(base, _base_rows)
         return first_of([*(one.exit_code for one in base.candidates), int(exit_code and not base.base)])
     found = diff_command.diff(*paths, rtol=rtol, progress=_render.progress, **options)
-    made: Any = partial(_rows, stat=stat, rows=rows, strict=strict)
-    if current.quiet:
-        made = _quietly
-    _render.report(found, made, (*found.notes, *found.doubts))
+    _render.report(found, partial(_rows, stat=stat, rows=rows, strict=strict), (*found.notes, *found.doubts))
     return int(exit_code and not found.judge(strict=strict, atol=atol or 0.0))
-
-
-def _quietly(found: Diffed) -> Rows:
-    """With --quiet: that there is a difference."""
-    if not found.is_same:
-        yield "difference", found.verdict
 
 
 # --- The rows of `paramtool diff`: the verdict, then tensors with one verdict and one map together --------------------
@@ -108,7 +99,7 @@ def _rows(found: Diffed, *, stat: bool, rows: bool, strict: bool = False) -> Row
 
     What gives exit code 1 is among them in any case: ties and objects, with `strict` also metadata.
     """
-    yield "verdict", found.verdict
+    yield "difference" if current.quiet and not found.is_same else "verdict", found.verdict
     for kind, count in counts(found.tensors).items():
         if stat or kind == SAME:
             yield LABELS[kind], plural(count, "tensor")
@@ -133,12 +124,10 @@ def _tensors(found: Iterable[TensorDiff], rows: bool) -> Rows:
     )
     order = list(KINDS)
     for (kind, names, _), members in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
-        first = members[0]
-        if kind == GRAPH:
-            names = leading([(one.b or one.a)[0] for one in members])
-        elif len(members) == 1:
-            names = _names(first, numbers=True)
-        yield LABELS[kind], plural(members, "tensor"), names, _detail(members, with_mean=rows)
+        shown = [(one.b or one.a)[0] for one in members] if kind == GRAPH else names
+        if kind != GRAPH and len(members) == 1:
+            shown = _names(members[0], numbers=True)
+        yield LABELS[kind], plural(members, "tensor"), shown, _detail(members, with_mean=rows)
         if rows:
             for one in members:
                 if one.change and one.change.rows:

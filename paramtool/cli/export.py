@@ -95,4 +95,4 @@ def _rows(found: Exported, like: str | None) -> Rows:
         return
     yield ("verified", "all read back and equal") if found.verified else ("not done", "not verified (--no-verify)")
     if not found.renamed and not found.tied:
-        yield NEXT, verify_line(found.output, found.input, found.section, "--subset")
+        yield NEXT, verify_line(found, "--subset")

@@ -15,7 +15,7 @@ from paramtool.cli._streams import quoted
 from paramtool.cli.inspect import parts
 from paramtool.commands import guess as guess_command
 from paramtool.commands.seen_parts import fused_place
-from paramtool.errors import plural
+from paramtool.errors import leading, plural
 
 if TYPE_CHECKING:
     from paramtool.commands.guess import Considered, Guessed, LayoutGuess
@@ -71,13 +71,13 @@ def _rows(found: Guessed, values: bool) -> Rows:
         yield place.what, place.at or "(top)", _shape(place, found), fits
         for one in candidates:
             yield from _candidate(one, one.alike)
-        yield from (("decide", place.at or "(top)", fact) for fact in place.decide)
+        yield from every("decide", ((place.at or "(top)", fact) for fact in place.decide))
         if place.decide and not place.is_refused:
             yield "then", place.at or "(top)", _then(place, candidates, found.path)
     if found.parts is not None:
         yield from parts(found.parts)
         yield from (row for group in found.fused for row in _fused(group))
-        yield from (("decide", at, why) for at, why in found.refused.items())
+        yield from every("decide", found.refused.items())
     elif not any(place.fits or place.is_refused for place in found.considered):
         yield "none", "no tensor has the names or the shape of a known recurrent network"
         yield "next", f"paramtool inspect {quoted(found.path)} --tensors"
@@ -85,13 +85,13 @@ def _rows(found: Guessed, values: bool) -> Rows:
     unread = [place.at for place in found.considered if place.fits > 1 and not place.looked]
     if unread:
         why = "too large" if values else "--no-values"
-        yield "not done", f"values were not read ({why}): {', '.join(unread[:3])}{' ...' if unread[3:] else ''}"
+        yield "not done", f"values were not read ({why}): {leading(unread)}"
     yield from every("next", found.commands)
 
 
 def _candidate(one: Guess | LayoutGuess, alike: Sequence[str] = ()) -> Rows:
     line = f"--layout {one.layout}" + (f' --spec "{one.spec}"' if one.spec else "")
-    others = f"or {', '.join(alike[:MANY_ALIKE])}{' ...' if alike[MANY_ALIKE:] else ''}" if alike else ""
+    others = f"or {leading(alike, MANY_ALIKE)}" if alike else ""
     yield "candidate", line, one.sure, "; ".join(one.reasons), others
 
 

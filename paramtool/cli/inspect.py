@@ -15,6 +15,7 @@ from paramtool.cli._failures import Failure, failure
 from paramtool.cli._options import FAIL_ON, Row, command_line, given
 from paramtool.cli._paths import FILES, check
 from paramtool.cli._render import (
+    FACTS,
     LISTED,
     MANY,
     NEXT,
@@ -58,16 +59,14 @@ if TYPE_CHECKING:
     from paramtool.model.optimizer import Binding, Group
     from paramtool.passes.parts.groups import SeenParts
 
-MANY_NAMES = 3
-"""How many names a group of findings shows."""
-
 
 @frozen
 class _Seen:
     """One of the paths, and what became of it."""
 
     path: str
-    how: _Printing
+    asked: Mapping[str, Any]
+    """What is listed of it."""
     found: Inspection | None = None
     """None where it cannot be described."""
     failure: Failure | None = None
@@ -78,7 +77,7 @@ class _Seen:
         """Its document."""
         from paramtool.commands.listed import Listing
 
-        return Listing(self.found, self.how.tensors, self.how.tree, self.how.depth) if self.found is not None else None
+        return Listing(self.found, **self.asked) if self.found is not None else None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -89,6 +88,24 @@ class _Seen:
     def code(self) -> int:
         """The exit code that it has alone."""
         return exit_code([self.failure.code if self.failure else 0, int(bool(self.findings))])
+
+    def show(self, rules: int, where: str = "") -> None:
+        """The listing, the findings of so many rules, which say `where` if that is not plain, and the verdict."""
+        shown = self.found if not current.quiet else None
+        if shown is not None:
+            _render.rows(rows(shown, **self.asked))
+        findings(self.findings, where)
+        if shown is not None and rules:
+            broken = len({finding.rule for finding in self.findings})
+            verdict = f"{plural(self.findings, 'finding')} from {broken} of {plural(rules, 'rule')}, exit code 1"
+            fine = f"fine: {plural(rules, 'rule finds nothing', 'rules find nothing')}"
+            _render.rows([("verdict", verdict if broken else fine)])
+
+    def complain(self) -> None:
+        """Its error, after what was printed of it."""
+        if self.failure is not None:
+            _render.flush()
+            self.failure.complain()
 
 
 @command_line(
@@ -137,24 +154,24 @@ def command(
 
         for text in fail_on:
             parse(text)
-    listed = tensors or tree or digest or current.verbose or options["optimizer"] or options["optimizer_names"]
-    how = _Printing(tensors or digest, tree, depth, len(fail_on), current.as_json or current.quiet or bool(listed))
+    asked = {"tensors": tensors or digest, "is_tree": tree, "depth": depth}
 
     def look(path: str) -> _Seen:
         check(path, "inspect")
         found = inspect_command.inspect(
             path, digest=digest, fail_on=fail_on, allow_unknown=allow_unknown, progress=_render.progress, **options
         )
-        return _Seen(path, how, found, _why_refused(found, allow_unknown))
+        return _Seen(path, asked, found, _why_refused(found, allow_unknown))
 
     if len(paths) > 1:
-        return _many(paths, look, how)
+        listed = (*asked.values(), current.verbose, current.quiet, options["optimizer"], options["optimizer_names"])
+        return _many(paths, look, len(fail_on), is_listing=any(listed))
     seen = look(paths[0])
     if current.as_json:
         _render.json_document(seen.inspection)
     else:
-        how.text(seen)
-    _complain(seen)  # why it is unsafe, if it is
+        seen.show(len(fail_on))
+    seen.complain()  # why it is unsafe, if it is
     return seen.code
 
 
@@ -179,33 +196,6 @@ def _why_refused(found: Inspection, allow_unknown: bool) -> Failure | None:
     return None
 
 
-@frozen
-class _Printing:
-    """What is printed of each file."""
-
-    tensors: bool
-    tree: bool
-    depth: int | None
-    rules: int
-    """How many rules there are."""
-    is_listing: bool
-    """Whether each of several files is listed; else it is one line."""
-
-    def text(self, seen: _Seen, where: str = "") -> None:
-        """The listing, the findings, which say `where` if that is not plain, and the verdict."""
-        if seen.found is None or current.quiet:
-            return findings(seen.findings, where)
-        _render.rows(rows(seen.found, self.tensors, tree=self.tree, depth=self.depth))
-        findings(seen.findings, where)
-        if self.rules:
-            found, rules = seen.findings, plural(self.rules, "rule")
-            broken = len({finding.rule for finding in found})
-            verdict = f"{plural(found, 'finding')} from {broken} of {rules}, exit code 1"
-            fine = f"fine: {plural(self.rules, 'rule finds nothing', 'rules find nothing')}"
-            _render.rows([("verdict", verdict if found else fine)])
-        return None
-
-
 def findings(found: Sequence[Finding], where: str) -> None:
     """What rules found: of a kind one row on a terminal, with the first names, and a line each elsewhere.
 
@@ -216,16 +206,14 @@ def findings(found: Sequence[Finding], where: str) -> None:
         for (rule, what), group in groups.items():
             names = [name for finding in group for name in finding.names] if len(group) > 1 else []
             text = f"{plural(names, 'tensor')}: each {what}" if names else group[0].message
-            more = [("", "", f"  and {len(names) - MANY_NAMES} more; {LISTED}")] * (len(names) > MANY_NAMES)
-            shown = (("", "", f"  {one}") for one in names[:MANY_NAMES])
-            _render.rows([("finding", where + rule, text), *shown, *more])
+            _render.rows([("finding", where + rule, text, names or "")])
         return
     for rule, texts in grouped((finding.rule, finding.message) for finding in found).items():
         rest = [f"and {len(texts) - most(MAX_LISTED)} more; {LISTED}"] * (len(texts) > most(MAX_LISTED))
         _render.lines((f"{where}{rule}: {text}" for text in (*texts[: most(MAX_LISTED)], *rest)), "finding")
 
 
-def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) -> int:
+def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], rules: int, *, is_listing: bool) -> int:
     """Every path in order, also after one has failed; the exit code is the one that counts of theirs."""
     from paramtool.cli._json_text import Kept
 
@@ -234,19 +222,19 @@ def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) 
     broken: list[tuple[str, Finding]] = []
     with Kept() if current.as_json else nullcontext() as kept:
         for path in paths:
-            seen = _looked(path, look, how)
+            seen = _looked(path, look)
             codes.append(seen.code)
             if kept is not None:
                 kept.add(seen)
-            elif how.is_listing:
+            elif is_listing:
                 # The listing of one of several, with an empty line after it.
-                how.text(seen, f"{seen.path}: ")
+                seen.show(rules, f"{path}: ")
                 _render.lines([""] if seen.found is not None and not current.quiet else [])
             else:
                 table.append(_in_a_line(seen))
-                broken += ((seen.path, one) for one in seen.findings)
+                broken += ((path, one) for one in seen.findings)
                 continue
-            _complain(seen)
+            seen.complain()
         _render.rows(table)
         for path, group in grouped(broken).items():
             findings(group, f"{path}: ")
@@ -264,18 +252,18 @@ def _in_a_line(seen: _Seen) -> _render.Texts:
     """The verdict of a file, its path, and the reason, or what it is."""
     if seen.failure is not None:
         is_unsafe = seen.code == UnsafeError.exit_code
-        first, *others = seen.failure.message.removeprefix(f"{printable(seen.path)}: ").splitlines()
-        why = f"{first.rstrip(':')}: {others[0].strip()}" if others else first
-        why = f"asks for {others[0].strip()}: nothing was run" if is_unsafe and others else why
+        why, *others = seen.failure.message.removeprefix(f"{printable(seen.path)}: ").splitlines()
+        for other in map(str.strip, others[:1]):
+            why = f"asks for {other}: nothing was run" if is_unsafe else f"{why.rstrip(':')}: {other}"
         return ("unsafe" if is_unsafe else "error", seen.path, why)
     assert seen.found is not None
     checkpoint = seen.found.checkpoint
     facts = [checkpoint.format, plural(checkpoint.entries, "tensor"), size(checkpoint.nbytes)]
-    more = [plural(seen.findings, "finding")] if seen.findings else []
-    return ("finding" if seen.findings else "fine", seen.path, " · ".join([*facts, *more]))
+    facts += [plural(seen.findings, "finding")] * bool(seen.findings)
+    return ("finding" if seen.findings else "fine", seen.path, FACTS.join(facts))
 
 
-def _looked(path: str, look: Callable[[str], _Seen], how: _Printing) -> _Seen:
+def _looked(path: str, look: Callable[[str], _Seen]) -> _Seen:
     """One of several paths; an error of its own stays with it, and says which path it is of."""
     try:
         return look(path)
@@ -285,14 +273,7 @@ def _looked(path: str, look: Callable[[str], _Seen], how: _Printing) -> _Seen:
             raise
         if not failed.message.startswith((path, printable(path))):
             failed = Failure(failed.code, f"{printable(path)}: {failed.message}", failed.hint)
-        return _Seen(path, how, None, failed)
-
-
-def _complain(seen: _Seen) -> None:
-    """The error of a path, after what was printed of it."""
-    if seen.failure is not None:
-        _render.flush()
-        seen.failure.complain()
+        return _Seen(path, {}, failure=failed)
 
 
 # --- The listing: what a file is, what it shares, what it wastes, and what can be done about it ----------------------
@@ -310,7 +291,7 @@ MANY_BLOCKS = 4
 """How many fused blocks a report lists: each has many parts."""
 
 
-def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | None = None) -> Rows:
+def rows(found: Inspection, *, tensors: bool, is_tree: bool, depth: int | None) -> Rows:
     """All rows of a checkpoint."""
     parameters = found.parameters
     checkpoint = found.checkpoint
@@ -322,7 +303,7 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
         f"{_count(parameters)} parameter{'' if parameters == 1 else 's'}",
         ", ".join(f"{number} {dtype}" if len(dtypes) > 1 else dtype for dtype, number in dtypes.items()),
     ]
-    yield "file", found.path, " · ".join(fact for fact in facts if fact)
+    yield "file", found.path, FACTS.join(filter(None, facts))
     yield "written by", checkpoint.producer
     if checkpoint.metadata:
         from paramtool.formats.record import types
@@ -390,11 +371,9 @@ def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | N
         from paramtool.model.outline import outline
 
         lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
-        yield from (("object", path, value) for path, value in lines[:MANY_OBJECTS])
-        if len(lines) > MANY_OBJECTS:
-            yield "object", "and more", LISTED
+        yield from every("object", (*lines[:MANY_OBJECTS], *[("and more", LISTED)] * (len(lines) > MANY_OBJECTS)))
     yield from every("note", (*found.checkpoint.said(), *found.assumed))
-    if tree:
+    if is_tree:
         yield from _tree(found, depth)
     if tensors:
         yield from _tensors(found)
@@ -488,7 +467,7 @@ def _equal(found: Inspection) -> Rows:
         constant = ", constant" if equal.constant else ""
         names = plural(len(equal.names) - 1, "name")
         yield "equal", named(equal.names[0]), _geometry(first), size(first.nbytes)
-        yield "", f"  {leading(equal.names[1:], show=named)}", f"{names}, equal bytes, separate memory{constant}"
+        yield "", f"  {leading(equal.names[1:], most(3), named)}", f"{names}, equal bytes, separate memory{constant}"
     yield from rest("equal", found.equal or (), "group")
 
 
@@ -549,8 +528,8 @@ def _unknown(found: Inspection) -> Rows:
     for unknown in found.checkpoint.unknown:
         label = "allowed" if is_allowed(unknown, found.allow_class) else "unknown"
         yield "unsafe" if unknown.path in unsafe else label, unknown.path, _asked(unknown)
-    for name, asked in found.unsafe_sidecars.items():
-        yield from (("unsafe", name, unknown.path, _asked(unknown)) for unknown in asked)
+    beside = ((name, one.path, _asked(one)) for name, asked in found.unsafe_sidecars.items() for one in asked)
+    yield from every("unsafe", beside)
 
 
 def _asked(unknown: Unknown) -> str:
@@ -699,10 +678,8 @@ def _optimizer(file: str, binding: Binding) -> Rows:
         for one in state.entries
     )  # fmt: skip
     yield from listed("entry", entries_)
-    ambiguous = ((leading(names, show=named), plural(names, "parameter")) for names in binding.ambiguous)
-    yield from listed("ambiguous", ambiguous, "set")
-    if binding.unbound:
-        yield "no entry", leading(binding.unbound, show=named), plural(binding.unbound, "parameter")
+    yield from listed("ambiguous", ((names, plural(names, "parameter")) for names in binding.ambiguous), "set")
+    yield "no entry", binding.unbound, plural(binding.unbound, "parameter")
 
 
 def _settings(group: Group) -> str:

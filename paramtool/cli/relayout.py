@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from paramtool.commands import relayout as relayout_command
 from paramtool.commands.layouts import check_no_dialect
 from paramtool.commands.optimizer_carry import lines
 from paramtool.commands.relayout_options import RelayoutOptions
-from paramtool.errors import leading, plural
+from paramtool.errors import plural
 from paramtool.grouping import grouped
 from paramtool.model.display import size
 from paramtool.model.optimizer import TIED, UNTIED
@@ -246,7 +245,7 @@ def _rows(found: Relayouted, command: str) -> Rows:
     if any(one.layout.name == "onnx" for one in found.converted) and not found.output.endswith(".onnx"):
         yield "note", "these are tensors in the layout of ONNX; -o NAME.onnx writes a file of ONNX"
     if found.written:
-        line = verify_line(found.output, found.input, found.section, _flag(found))
+        line = verify_line(found, _flag(found))
         yield NEXT, line if found.is_recorded else f"paramtool inspect {quoted(found.output)}"
 
 
@@ -269,10 +268,8 @@ def _rearranged(found: Rearrangement) -> Rows:
         said = ", ".join(f"{layout} by {who}" for layout, who in found.said.items())
         modules = plural(found.groups, "module")
         yield "layout", f"{found.source or APART} -> {found.target or APART}", modules, said
-    for what, tensors in (("split", found.split), ("joined into", found.joined)):
-        if tensors:
-            names = ", ".join(tensors[: most(2)]) + ", ..." * (len(tensors) > most(2))
-            yield what, plural(tensors, "tensor"), names
+    yield "split", plural(found.split, "tensor"), found.split
+    yield "joined into", plural(found.joined, "tensor"), found.joined
     by_source = grouped((brief(source.partition(":")[0], source), fact) for fact, source in found.facts.items())
     for source, facts in by_source.items():
         yield "facts", " ".join(facts), source
@@ -286,9 +283,8 @@ def _casts(found: Relayouted) -> Rows:
     pairs = grouped(((before, after[name]), name) for name, before in found.typed.casts.items())
     for (before, dtype), names in pairs.items():
         yield "cast", f"{before} -> {dtype}", plural(names, "tensor"), _lost(found, names)
-    if found.typed.dequantised:
-        gone = sorted({name for others in found.typed.dequantised.values() for name in others})
-        yield "dequantised", plural(found.typed.dequantised, "tensor"), f"without {', '.join(gone)}"
+    gone = sorted({name for others in found.typed.dequantised.values() for name in others})
+    yield "dequantised", plural(found.typed.dequantised, "tensor"), gone and f"without {', '.join(gone)}"
     for name in found.typed.casts:
         if name in found.losses and (losses := found.losses[name]).overflow:
             yield "overflow", name, f"{losses.overflow} of {losses.elements} no longer finite"
@@ -320,7 +316,7 @@ def _flag(found: Relayouted) -> str:
         sources |= {name for others in found.typed.dequantised.values() for name in others}
     lacking = found.checkpoint.entries.keys() - sources - found.optimizer.read - found.plan.names.keys()
     drops = any(text.endswith("as --drop-optimizer says") for text in found.left_out)
-    return weakest(bool(renamed or lacking or drops or not found.keeps_ties), found.keeps_objects)
+    return weakest(found, renamed or lacking or drops)
 
 
 # --- The report of `convert --into`: what went where in a model, and what was left on both sides ---------------------
@@ -340,7 +336,7 @@ HOW = {
 def _into_rows(found: Relayouted) -> Rows:
     assert found.into is not None
     into = found.into
-    yield "convert" if found.written else "dry run", f"{found.input} into {found.model} -> {found.output}"
+    yield head(found, "convert", source=f"{found.input} into {found.model}")
     shown = most(MANY_LAYERS)
     for one in into.networks[:shown]:
         pair = one.pair
@@ -349,8 +345,8 @@ def _into_rows(found: Relayouted) -> Rows:
         kind = layer.kind or "of no known kind"
         yield "layer", _arrow(layer.source, layer.model), kind, _tensors(layer), HOW[layer.how]
     yield from rest("layers", (*into.networks, *into.layers), "layer", MANY_LAYERS)
-    yield from _names("not filled", into.unfilled, "of the model with old values")
-    yield from _names("not used", into.unused, "of the input without a place in the model")
+    yield "not filled", f"{plural(into.unfilled, 'tensor')} of the model with old values", into.unfilled
+    yield "not used", f"{plural(into.unused, 'tensor')} of the input without a place in the model", into.unused
     before = "as before" if found.nbytes_after == found.nbytes_before else f"{size(found.nbytes_before)} before"
     yield "size", f"{size(found.nbytes_after)}, {before}: all else of the model is kept byte for byte"
     read_back, seconds = checked(found)
@@ -365,7 +361,7 @@ def _into_line(found: Relayouted) -> str:
     if any(given("at", "ignore", "stack", "layout_file")):
         return f"paramtool inspect {quoted(found.output)}"
     words = ["--into", quoted(found.model), *given("map", "source", "spec", "flatten", "partial")]
-    return verify_line(found.output, found.input, found.section, " ".join(words))
+    return verify_line(found, " ".join(words))
 
 
 def _arrow(source: str, model: str) -> str:
@@ -381,9 +377,3 @@ def _tensors(layer: FilledLayer) -> str:
         + (f", {' and '.join(moved)} transposed" if moved else "")
         + (f", from {' and '.join(wide)}" if wide else "")
     )
-
-
-def _names(label: str, names: Sequence[str], what: str) -> Rows:
-    """A row for what is left over."""
-    if names:
-        yield label, f"{plural(names, 'tensor')} {what}", leading(names, most(MANY))

@@ -10,7 +10,7 @@ from paramtool.cli import _render
 from paramtool.cli._failures import failure
 from paramtool.cli._options import Row, command_line
 from paramtool.cli._paths import FILE_OR_STDIN
-from paramtool.cli._render import MANY, NEXT, Rows, current, most
+from paramtool.cli._render import MANY, NEXT, Rows, every, most
 from paramtool.cli._streams import quoted
 from paramtool.engine.compare.difference import format_difference
 from paramtool.errors import UsageError, exit_code, plural
@@ -48,13 +48,11 @@ def command(file: str, against: tuple[str, ...], only: str | None, **allowed: An
             hint=f"paramtool variants {quoted(file)} --against OTHER",
         )
     found = paramtool.variants(file, against, only=only, progress=_render.progress, **allowed)
-    _render.warn(*dict.fromkeys(text for one in found for text in one.warnings))
-    if current.quiet and not current.as_json:
-        _render.lines((f"{one.against}: {one.verdict}" for one in found if not one.loads), "finding")
-    else:
-        from paramtool.commands.variants import Variants
+    from paramtool.commands.variants import Variants
 
-        _render.report(Variants(file, found), _rows)
+    warnings = dict.fromkeys(text for one in found for text in one.warnings)
+    quietly = (f"finding: {one.against}: {one.verdict}" for one in found if not one.loads)
+    _render.report(Variants(file, found), _rows, warnings, quietly)
     _render.flush()
     failed = [failure(one.error) for one in found if one.error]
     for one in filter(None, failed):
@@ -71,8 +69,8 @@ def _rows(report: Variants) -> Rows:
     for one in found:
         for kind, (_, label, line) in _KINDS.items():
             lines = [*map(line, getattr(one, kind))]
-            more = [f"and {len(lines) - most(MANY)} more"] * (len(lines) > most(MANY))
-            yield from ((label, one.against, text) for text in (*lines[: most(MANY)], *more))
+            lines[most(MANY) :] = [f"and {len(lines) - most(MANY)} more"] * (len(lines) > most(MANY))
+            yield from every(label, ((one.against, text) for text in lines))
         if one.advice:
             yield "hint", one.against, one.advice
     yield from _next(report.path, found)
