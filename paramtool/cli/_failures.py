@@ -23,16 +23,16 @@ LIKENESS = 0.8
 """How alike the name of a file is that may have been meant."""
 
 
-class ClosedPipe(Exception):
-    """Whoever read standard output has stopped."""
-
-
 class Interrupted(BaseException):
     """A signal asked for the end; it unwinds through every `except Exception`, so that temporary files are removed."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
+
+
+class ClosedPipe(Exception):
+    """Whoever read standard output has stopped."""
 
 
 caught: list[int] = []
@@ -75,7 +75,10 @@ def failure(error: BaseException) -> Failure | None:
         case ClosedPipe() | BrokenPipeError():
             return None
         case click.ClickException(exit_code=code):
-            return Failure(code, error.format_message(), _help(error), _shown_by_click(error))
+            text, context = io.StringIO(), getattr(error, "ctx", None)
+            error.show(file=text)
+            hint = f"{context.command_path} --help" if context else ""
+            return Failure(code, error.format_message(), hint, text.getvalue())
         case ParamtoolError(exit_code=code, hint=hint):
             return Failure(
                 code, error.message, hint or (_near(error.path) if isinstance(error, MissingFileError) else "")
@@ -109,14 +112,3 @@ def _near(path: str) -> str:
         near = get_close_matches(name, os.listdir(folder or "."), 2, LIKENESS)
         return f"did you mean {' or '.join(quoted(os.path.join(folder, one)) for one in near)}?" if near else ""
     return ""
-
-
-def _help(error: click.ClickException) -> str:
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{context.command_path} --help" if context else ""
-
-
-def _shown_by_click(error: click.ClickException) -> str:
-    text = io.StringIO()
-    error.show(file=text)
-    return text.getvalue()

@@ -1,6 +1,7 @@
 """JSON documents as text, piece by piece, so that a long one is never there as a whole.
 
-An iterator in a document represents an array whose items are made while it is written.  The text is the one that
+An iterator in a document represents an array whose items are made while it is written, and a function a value that is
+known when its turn comes.  The text is the one that
 `json.dumps(..., indent=2)` gives of the same document with lists.
 """
 
@@ -17,9 +18,6 @@ from paramtool.model.document import document as document
 CHUNK_CHARACTERS = 1 << 16
 MAX_KEPT_NBYTES = 8 << 20
 """More than this goes to a temporary file."""
-_LINE = "\n"
-_INNER = "\n    "
-"""The line of an item in a list of a document."""
 
 
 class _Array(list[object]):
@@ -36,8 +34,8 @@ class _Array(list[object]):
         return chain(self.first, self.items)
 
 
-def pieces(value: object, line: str = _LINE) -> Iterator[str]:
-    """The text of a value; `line` begins its further lines.
+def pieces(value: object) -> Iterator[str]:
+    """The text of a value.
 
     `##[`, which a log on GitHub obeys in any line, is written with an escape.
 
@@ -54,44 +52,26 @@ def pieces(value: object, line: str = _LINE) -> Iterator[str]:
       "notes": []
     }
     """
-    for piece in json.JSONEncoder(indent=2, default=_Array).iterencode(value):
-        yield piece.replace("##[", "#\\u0023[").replace(_LINE, line)
+    encoder = json.JSONEncoder(indent=2, default=lambda late: late() if callable(late) else _Array(late))
+    for piece in encoder.iterencode(value):
+        yield piece.replace("##[", "#\\u0023[")
 
 
-class Kept:
-    """The text of an array whose items are known before the members in front of it: a member of a document.
+def kept(text: Iterable[str]) -> Iterator[str]:
+    """The same text once all of it is known, so that nothing is printed of one that does not end.
 
-    Many items are kept in a temporary file that has no name and is gone with the process.
+    A long one is kept in a temporary file that has no name and is gone with the process; OutputError where there is no
+    room.
     """
-
-    def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(MAX_KEPT_NBYTES, "w+", encoding="ascii")
-        self._before = "["
-
-    def __enter__(self) -> Kept:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def add(self, item: object) -> None:
-        """Keep one more item; OutputError where there is no room."""
+    with tempfile.SpooledTemporaryFile(MAX_KEPT_NBYTES, "w+", encoding="ascii") as file:
         try:
-            self._file.write(self._before + _INNER)
-            self._file.writelines(pieces(document(item), _INNER))
-            self._before = ","
+            file.writelines(text)
         except OSError as error:
             raise OutputError(
                 f"{tempfile.gettempdir()}: the JSON document of several files is kept there until its end: "
                 f"{error.strerror or type(error).__name__}",
                 hint="TMPDIR names another folder",
             ) from None
-
-    def document(self, head: dict[str, object], member: str) -> Iterator[str]:
-        """The text of a document: what `head` says, and the items as its last member."""
-        before, _, after = "".join(pieces({**head, member: []})).rpartition("[]")
-        yield before
-        self._file.seek(0)
-        while text := self._file.read(CHUNK_CHARACTERS):
-            yield text
-        yield f"{'[' if self._before == '[' else f'{_LINE}  '}]{after}"
+        file.seek(0)
+        while piece := file.read(CHUNK_CHARACTERS):
+            yield piece

@@ -60,20 +60,20 @@ def rows(found: Iterable[Texts], *, always: bool = False) -> None:
 
     With --quiet only those of SHOWN_QUIETLY, unless they are printed `always`.
     """
-    made = _texts(found)
+    made: Iterable[Sequence[str]] = _texts(found)
     if current.quiet and not always:
-        made = ([label, *texts] for label, texts in _labelled(made) if label in SHOWN_QUIETLY)
+        made = ([label, *texts] for label, _, texts in _labelled(made) if label in SHOWN_QUIETLY)
     if is_table():
         for line in laid_out([*made], None if current.wide else _columns()):
             print((styled(line.head, line.label, sys.stdout) + line.text).rstrip())
         return
-    for label, texts in _labelled(made):
+    for label, _, texts in _labelled(made):
         print("  ".join([styled(label, label, sys.stdout), *filter(None, texts)]))
 
 
 def plain_lines(found: Iterable[Texts]) -> Iterator[str]:
     """Rows as a pipe gets them, a line each."""
-    return ("  ".join([label, *filter(None, texts)]) for label, texts in _labelled(_texts(found)))
+    return ("  ".join([label, *filter(None, texts)]) for label, _, texts in _labelled(_texts(found)))
 
 
 def _texts(found: Iterable[Texts]) -> Iterator[list[str]]:
@@ -83,12 +83,14 @@ def _texts(found: Iterable[Texts]) -> Iterator[list[str]]:
             yield [shown(one if isinstance(one, str) else leading(one or (), most(3), named)) for one in row]
 
 
-def _labelled(found: Iterable[list[str]]) -> Iterator[tuple[str, list[str]]]:
-    """The label that applies to each row, and its other texts."""
+def _labelled(found: Iterable[Sequence[str]]) -> Iterator[tuple[str, str, list[str]]]:
+    """(the label that applies to a row, its own label, its other texts up to the last that is not empty)."""
     label = ""
-    for one, *texts in found:
-        label = one or label
-        yield label, texts
+    for own, *texts in found:
+        label = own or label
+        while texts and not texts[-1]:
+            texts.pop()
+        yield label, own, texts
 
 
 def brief(short: str, long: str) -> str:
@@ -96,16 +98,14 @@ def brief(short: str, long: str) -> str:
     return short if is_table() and not (current.wide or current.verbose) else long
 
 
-def evidence_in_short(evidence: Sequence[str]) -> str:
-    """The strongest evidence for a layout in one word or two; all of it is long.
+def proof(evidence: Sequence[str]) -> str:
+    """The evidence for a layout; on a terminal the strongest, in one word or two.
 
-    >>> evidence_in_short(["oracle: torch", "asked: cuDNN 9.1, without a GPU", "not verified on a GPU"])
-    'asked cuDNN'
+    >>> proof(["oracle: torch", "not verified on a GPU"])
+    'oracle: torch; not verified on a GPU'
     """
-    for begin, words in EVIDENCE.items():
-        if any(one.startswith(begin) for one in evidence):
-            return words
-    return evidence[0].partition(":")[0] if evidence else ""
+    short = (words for begin, words in EVIDENCE.items() if any(one.startswith(begin) for one in evidence))
+    return brief(next(short, "".join(evidence[:1]).partition(":")[0]), "; ".join(evidence))
 
 
 EVIDENCE = {"verified on ": "verified on GPU", "asked: cuDNN": "asked cuDNN", "oracle": "oracle"}
@@ -282,7 +282,7 @@ def laid_out(rows: Sequence[Sequence[str]], columns: int | None) -> Iterator[Lin
     """
     first = max((width(row[0]) for row in rows), default=0) + GAP
     room = columns - first if columns is not None else 1 << 30
-    for _, part in groupby(_with_labels(rows), key=lambda row: TOGETHER.get(row[0], row[0])):
+    for _, part in groupby(_labelled(rows), key=lambda row: TOGETHER.get(row[0], row[0])):
         block = list(part)
         widths = [0] * max(len(texts) for _, _, texts in block)
         for _, _, texts in block:
@@ -303,16 +303,6 @@ def laid_out(rows: Sequence[Sequence[str]], columns: int | None) -> Iterator[Lin
             for number, text in enumerate(lines or [""]):
                 shown = "" if number else head
                 yield Line(label, shown + " " * (first - width(shown)), text)
-
-
-def _with_labels(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, str, list[str]]]:
-    """(the label that holds, the label of the row, its other texts)."""
-    label = ""
-    for row in rows:
-        label, texts = row[0] or label, [*row[1:]]
-        while texts and not texts[-1]:
-            texts.pop()
-        yield label, row[0], texts
 
 
 def _beside(texts: Sequence[str], widths: Sequence[int], room: int) -> list[str]:

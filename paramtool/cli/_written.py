@@ -15,7 +15,7 @@ from paramtool.model.display import size
 
 if TYPE_CHECKING:
     from paramtool.commands.opening import Each
-    from paramtool.commands.output.write import R, Report, WholeReport
+    from paramtool.commands.output.write import Report, WholeReport
 
 
 def head(found: Any, command: str, *facts: str, source: str = "") -> Texts:
@@ -54,10 +54,10 @@ def weakest(found: WholeReport, lacks: object) -> str:
     return " ".join(("--subset",) * subset + ("--tensors-only",) * (not found.keeps_objects))
 
 
-def each_set(found: Each[R], rows: Callable[[R], Iterable[Texts]], flag: Callable[[R], str]) -> None:
-    """Print what was done with each set; `flag` is what `verify` needs to know of one."""
+def report(found: Any, rows: Callable[[Any], Iterable[Texts]], flag: Callable[[Any], str]) -> None:
+    """Print what was done, or what with each set; `flag` is what `verify` needs to know of one."""
 
-    def made(found: Each[R]) -> Rows:
+    def made(found: Each[Any]) -> Rows:
         yield head(found, "each", f"{plural(found.members, 'set')} of weights")
         yield from beside(found)
         for one in found.members:
@@ -66,7 +66,8 @@ def each_set(found: Each[R], rows: Callable[[R], Iterable[Texts]], flag: Callabl
             said = {word for one in found.members for word in flag(one).split()}
             yield NEXT, verify_line(found, " ".join(["--each", *sorted(said)]))
 
-    _render.report(found, made, [text for one in found.members for text in one.warnings])
+    members = getattr(found, "members", ())
+    _render.report(found, made if members else rows, [text for one in members for text in one.warnings])
 
 
 def verify_line(found: Any, flag: str = "", output: str = "") -> str:

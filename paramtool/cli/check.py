@@ -44,6 +44,12 @@ class NotChecked(NamedTuple):
     error: ParamtoolError
     inputs: tuple[str, ...]
     """Paths of the command line, which no output replaces."""
+    files: tuple[CheckedFile, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """That of the error."""
+        return self.error.exit_code
 
     @property
     def place(self) -> FileLine:
@@ -87,15 +93,12 @@ def reported(found: Result) -> CheckReport:
         place = found.place._replace(path=_below(root, found.place.path))
         return CheckReport([], [], {place.path: found.error.message}, {place.path: place})
     errors = {_below(root, file.path): file.error.message for file in found.files if file.error is not None}
-    return CheckReport(
-        [_moved(root, one) for one in found.findings], [_below(root, one.path) for one in found.files], errors
-    )
-
-
-def _moved(root: str, finding: Finding) -> Finding:
-    place = finding.place
-    place = place and place._replace(path=_below(root, place.path))
-    return replace(finding, path=_below(root, finding.path), place=place)
+    places = (one.place and one.place._replace(path=_below(root, one.place.path)) for one in found.findings)
+    moved = [
+        replace(one, path=_below(root, one.path), place=place)
+        for one, place in zip(found.findings, places, strict=True)
+    ]
+    return CheckReport(moved, [_below(root, one.path) for one in found.files], errors)
 
 
 def _below(root: str, path: str) -> str:
@@ -157,17 +160,6 @@ def add_summary(found: Result) -> str:
 
 MANY = 3
 """How many files an error of several names."""
-
-
-def _print(found: Checked | NotChecked, form: str) -> None:
-    """Print one form, the report for people as rows; on GitHub, annotations come with a summary."""
-    if form == "text":
-        if isinstance(found, Checked):  # otherwise standard error has it
-            _render.rows(_checked_rows(found))
-        return
-    _render.text(_pieces(form, found))
-    if form == "github" and (trouble := add_summary(found)):
-        _render.warn(trouble)
 
 
 def _found(paths: tuple[str, ...], options: dict[str, Any]) -> Checked | NotChecked:
@@ -243,10 +235,10 @@ def command(paths: tuple[str, ...], *, form: str | None, output: str | None, for
     $ paramtool check --config paramtool.toml -o results.sarif
     """
     form = "json" if current.as_json else form
-    written = form or (form_of(output) if output is not None else None)
+    written = form or form_of(output) if output is not None else None
     found = _found(paths, options)
     usual = "github" if is_github() else "text"
-    shown = usual if output is not None else form or usual
+    shown = form or usual if output is None else usual
     if isinstance(found, Checked):
         if shown == "text":  # before every other line
             _render.rows(_findings(one for one in found.general if one.id == LOWERED.id), always=True)
@@ -256,17 +248,18 @@ def command(paths: tuple[str, ...], *, form: str | None, output: str | None, for
         try:
             _render.warn(*write(found, written, output, force=force))
         except OutputError as error:
-            if not (isinstance(found, Checked) and found.exit_code in (70, 4)):
+            if found.exit_code not in (70, 4):
                 raise
             _complain(error)  # which hides no unsafe file
-    form = shown
-    _print(found, form)
+    if shown != "text":
+        _render.text(_pieces(shown, found))
+        _render.warn(*filter(None, [add_summary(found) if shown == "github" else ""]))
+    elif isinstance(found, Checked):  # otherwise standard error has it
+        _render.rows(_checked_rows(found))
     _render.flush()
-    if isinstance(found, NotChecked):
-        return found.error.exit_code
     _complain_of(
         file for file in found.files
-        if form != "text" or not any(one.id == check_command.UNSAFE for one in file.findings)  # which says it
+        if shown != "text" or not any(one.id == check_command.UNSAFE for one in file.findings)  # which says it
     )  # fmt: skip
     return found.exit_code
 
@@ -318,8 +311,9 @@ def _findings(findings: Iterable[Finding]) -> Rows:
         same = (finding.what, finding.allowed) if finding.what and not current.verbose else number
         groups = kinds.setdefault((finding.id, finding.severity, bool(finding.allowed)), {})
         groups.setdefault(same, []).append(finding)
-    for (rule_id, _, _), groups in kinds.items():
+    for (rule_id, severity, allowed), groups in kinds.items():
         rule, rows = f"{rule_id} {BY_ID[rule_id].name}", list(groups.values())
+        label = "allowed" if allowed else "finding" if severity == ERROR else severity
         for group in rows[: most(MAX_LISTED)]:
             one = group[0]
             message = one.message
@@ -327,17 +321,9 @@ def _findings(findings: Iterable[Finding]) -> Rows:
                 tail = f"; {LISTED}" if len(group) > MANY_NAMES else ""
                 names = some([each.names[0] for each in group], MANY_NAMES)
                 message = f"{plural(group, 'tensor')}, each {one.what}: {names}{tail}"
-            yield label(one), _where(one), f"{rule}: {message}", f"allowed {one.allowed}" if one.allowed else ""
+            yield label, _where(one), f"{rule}: {message}", f"allowed {one.allowed}" if one.allowed else ""
         if more := sum(map(len, rows[most(MAX_LISTED) :])):
-            one = rows[0][0]
-            yield label(one), _where(one), f"{rule}: and {more} more; {LISTED}"
-
-
-def label(finding: Finding) -> str:
-    """What a row is called: `finding` for what fails, else its severity, or `allowed`."""
-    if finding.allowed:
-        return "allowed"
-    return "finding" if finding.severity == ERROR else finding.severity
+            yield label, _where(rows[0][0]), f"{rule}: and {more} more; {LISTED}"
 
 
 def _where(finding: Finding) -> str:

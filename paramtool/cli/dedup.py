@@ -11,8 +11,8 @@ import click
 
 from paramtool.cli import _render
 from paramtool.cli._options import BESIDE, EACH, OUTPUT, Row, command_line
-from paramtool.cli._render import MANY, NEXT, Rows, every, listed, most, rest
-from paramtool.cli._written import beside, checked, each_set, head, physical, verify_line, weakest
+from paramtool.cli._render import MANY, NEXT, Rows, Texts, every, listed, most, rest
+from paramtool.cli._written import beside, checked, head, physical, report, verify_line, weakest
 from paramtool.cli.inspect import shared
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
@@ -79,11 +79,8 @@ def command(ckpts: tuple[str, ...], output: str | None, *, each: bool, **flags: 
         return
     if chosen.share_renamed and not os.path.isdir(ckpts[0]):
         raise click.BadParameter("needs a folder or several inputs", param_hint="--share-renamed")
-    if each:
-        together = dedup_command.dedup_each(ckpts[0], output, chosen, progress=_render.progress)
-        each_set(together, _rows, _flag)
-        return
-    _render.report(dedup_command.dedup(ckpts[0], output, chosen, progress=_render.progress), _rows)
+    run: Any = dedup_command.dedup_each if each else dedup_command.dedup
+    report(run(ckpts[0], output, chosen, progress=_render.progress), _rows, _flag)
 
 
 def _rows(found: Deduped) -> Rows:
@@ -117,8 +114,7 @@ def _rows(found: Deduped) -> Rows:
         model = next((one for one in sections(found.plan.objects) if one.role == "model"), None)
         prefix = model.prefix if model else ""
         inside = [name.removeprefix(prefix) for name in found.plan.order if name.startswith(prefix)]
-        line = load_line(found.output, inside, model.name if model else "", is_plain=not found.plan.aliases)
-        yield "load it", line, wrapped(select.wrapper(inside))
+        yield load_it(found.output, inside, model.name if model else "", is_plain=not found.plan.aliases)
     if found.written:
         yield NEXT, verify_line(found, _flag(found))
 
@@ -192,34 +188,30 @@ def _family_rows(found: Family) -> Rows:
                "--share-renamed stores them once, for paramtool alone; config.json ties one folder only")  # fmt: skip
     if found.written:
         first = found.members[0]
-        yield "load it", load_line(first.folder, [f"{first.wrapper}weight"]), wrapped(first.wrapper)
+        yield load_it(first.folder, [f"{first.wrapper}weight"])
         yield NEXT, verify_line(first, output=first.folder)
 
 
-def load_line(path: str, names: Collection[str], only: str = "", *, is_plain: bool = False) -> str:
-    """The line of Python that loads a file, or a folder that is written, into a model.
+def load_it(path: str, names: Collection[str], only: str = "", *, is_plain: bool = False) -> Texts:
+    """The row with the line of Python that loads a file, or a folder that is written, into a model.
 
     `names` are those of the model, in the section `only` of the file.
 
     PEFT gives the tensors of an adapter other names than its files have (`get_peft_model_state_dict`, 0.21).  It opens
     the folder itself where `is_plain` says that every name is stored.
 
-    >>> print(load_line("a.safetensors", ["module.weight"]))
-    paramtool.torch.load_model(model, 'a.safetensors', prefix='module.')
+    >>> load_it("a.safetensors", ["weight"])
+    ('load it', "paramtool.torch.load_model(model, 'a.safetensors')", '')
     """
     from paramtool.commands.adapter_config import NAME
-    from paramtool.passes import select
 
-    is_folder = os.path.isfile(os.path.join(path, NAME))
-    if is_folder and is_plain:
-        return f"peft.PeftModel.from_pretrained(base, {path!r})"
-    if is_folder or (names and all(name.startswith("base_model.model.") for name in names)):
-        return f"peft.set_peft_model_state_dict(model, paramtool.torch.load_file({path!r}))"
-    said = {"only": only, "prefix": select.wrapper(names)}
+    is_folder, prefix = os.path.isfile(os.path.join(path, NAME)), select.wrapper(names)
+    said = {"only": only, "prefix": prefix}
     more = "".join(f", {key}={value!r}" for key, value in said.items() if value)
-    return f"paramtool.torch.load_model(model, {path!r}{more})"
-
-
-def wrapped(prefix: str) -> str:
-    """Why a line that loads a file names a prefix."""
-    return f"the names begin with {prefix}, as a wrapper saves them; the model is the one inside" if prefix else ""
+    line = f"paramtool.torch.load_model(model, {path!r}{more})"
+    if is_folder and is_plain:
+        line = f"peft.PeftModel.from_pretrained(base, {path!r})"
+    elif is_folder or (names and all(name.startswith("base_model.model.") for name in names)):
+        line = f"peft.set_peft_model_state_dict(model, paramtool.torch.load_file({path!r}))"
+    why = f"the names begin with {prefix}, as a wrapper saves them; the model is the one inside" if prefix else ""
+    return "load it", line, why

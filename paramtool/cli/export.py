@@ -11,7 +11,7 @@ from paramtool.cli import _completion, _render
 from paramtool.cli._options import BESIDE, EACH, OUTPUT_ANY, Row, command_line
 from paramtool.cli._paths import FILE_OR_STDIN
 from paramtool.cli._render import NEXT, Rows, listed, named
-from paramtool.cli._written import beside, each_set, head, physical, verify_line
+from paramtool.cli._written import beside, head, physical, report, verify_line
 from paramtool.commands import export as export_command
 from paramtool.errors import plural
 from paramtool.model.display import size
@@ -67,14 +67,13 @@ def command(file: str, names: str | None, output: str | None, *, each: bool, **f
                 raise click.BadParameter("is for one set of weights, and --each takes all", param_hint=f"--{name}")
         del flags["like"]
         chosen = export_command.ExportOptions(**flags)
-        together = export_command.export_each(file, output, options=chosen, progress=_render.progress)
-        each_set(together, partial(_rows, like=None), lambda found: "--subset")
-        return
-    from pathlib import Path
+        found: Any = export_command.export_each(file, output, options=chosen, progress=_render.progress)
+    else:
+        from pathlib import Path
 
-    listed = None if names is None else Path(names)
-    found = export_command.export(file, output, names=listed, progress=_render.progress, **flags)
-    _render.report(found, partial(_rows, like=flags["like"]))
+        listed = None if names is None else Path(names)
+        found = export_command.export(file, output, names=listed, progress=_render.progress, **flags)
+    report(found, partial(_rows, like=flags.get("like")), lambda found: "--subset")
 
 
 def _rows(found: Exported, like: str | None) -> Rows:

@@ -24,17 +24,18 @@ def command(ctx: click.Context, name: str | None, every: bool) -> None:
     from paramtool.cli.main import COMMANDS, cli, no_such_command
 
     above = ctx.find_root()
-    if name is None:
-        _render.lines(cli.get_help(above).splitlines())
-    elif name == "options":
+    if name == "options":
         formatter = above.make_formatter()
         commands = filter(None, (cli.get_command(above, one) for one in COMMANDS))
         write_options(formatter, "Options that many commands have", shared(commands), above)
-        _render.lines(formatter.getvalue().splitlines())
+        text = formatter.getvalue()
+    elif name is None:
+        text = cli.get_help(above)
     else:
         found = cli.get_command(above, name)
         if found is None:
             ctx.fail(no_such_command(name))
         inner = found.context_class(found, info_name=name, parent=above)
         inner.meta.update({ALL: True} if every else {})
-        _render.lines(found.get_help(inner).splitlines())
+        text = found.get_help(inner)
+    _render.lines(text.splitlines())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,10 @@ from paramtool.cli._render import (
     brief,
     current,
     every,
-    evidence_in_short,
     listed,
     most,
     named,
+    proof,
     rest,
 )  # fmt: skip
 from paramtool.cli._streams import quoted
@@ -164,8 +164,9 @@ def command(
         return _Seen(path, asked, found, _why_refused(found, allow_unknown))
 
     if len(paths) > 1:
-        listed = (*asked.values(), current.verbose, current.quiet, options["optimizer"], options["optimizer_names"])
-        return _many(paths, look, len(fail_on), is_listing=any(listed))
+        listed = (*asked.values(), options["optimizer"], options["optimizer_names"])
+        is_listing = any((*listed, current.verbose, current.quiet, current.as_json))
+        return _many(paths, look, len(fail_on), is_listing=is_listing)
     seen = look(paths[0])
     if current.as_json:
         _render.json_document(seen.inspection)
@@ -215,36 +216,38 @@ def findings(found: Sequence[Finding], where: str) -> None:
 
 def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], rules: int, *, is_listing: bool) -> int:
     """Every path in order, also after one has failed; the exit code is the one that counts of theirs."""
-    from paramtool.cli._json_text import Kept
-
     codes: list[int] = []
     table: list[_render.Texts] = []
     broken: list[tuple[str, Finding]] = []
-    with Kept() if current.as_json else nullcontext() as kept:
+
+    def every_one() -> Iterator[_Seen]:
         for path in paths:
             seen = _looked(path, look)
             codes.append(seen.code)
-            if kept is not None:
-                kept.add(seen)
-            elif is_listing:
-                # The listing of one of several, with an empty line after it.
-                seen.show(rules, f"{path}: ")
-                _render.lines([""] if seen.found is not None and not current.quiet else [])
-            else:
-                table.append(_in_a_line(seen))
-                broken += ((path, one) for one in seen.findings)
-                continue
-            seen.complain()
-        _render.rows(table)
-        for path, group in grouped(broken).items():
-            findings(group, f"{path}: ")
-        if kept is not None:
-            head = {"schema": "paramtool.inspect-files/1", "exit_code": exit_code(codes)}
-            _render.text(kept.document(head, "files"))
-        elif not current.quiet:
-            fine, found = codes.count(0), codes.count(1)
-            words = f"{fine} fine, {found} with findings, {len(codes) - fine - found} with errors"
-            _render.rows([("total", plural(codes, "file"), words)])
+            yield seen
+            if is_listing:
+                seen.complain()
+
+    if current.as_json:
+        from paramtool.cli._json_text import document, kept, pieces
+
+        head = {"schema": "paramtool.inspect-files/1", "files": document(every_one())}
+        _render.text(kept(pieces({**head, "exit_code": lambda: exit_code(codes)})))
+        return exit_code(codes)
+    for seen in every_one():
+        if is_listing:
+            # The listing of one of several, with an empty line after it.
+            seen.show(rules, f"{seen.path}: ")
+            _render.lines([""] if seen.found is not None and not current.quiet else [])
+        else:
+            table.append(_in_a_line(seen))
+            broken += ((seen.path, one) for one in seen.findings)
+    _render.rows(table)
+    for path, group in grouped(broken).items():
+        findings(group, f"{path}: ")
+    fine, found = codes.count(0), codes.count(1)
+    words = f"{fine} fine, {found} with findings, {len(codes) - fine - found} with errors"
+    _render.rows([("total", plural(codes, "file"), words)])
     return exit_code(codes)
 
 
@@ -435,9 +438,7 @@ def shared(found: Inspection | Deduped) -> Rows:
     constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
     for owner, members in groups[: most(MANY)]:
         view, sets = graph.owners[owner], {one.alias_set for one in members}
-        own = next((one.alias_set for one in members if one.name == owner), "") or next(
-            (one.alias_set for one in members if one.evidence != "content"), members[0].alias_set
-        )
+        own = min(members, key=lambda one: (one.name != owner, one.evidence == "content")).alias_set
         what = f"{plural(members, 'window')} on one span" if owner in graph.anonymous else named(owner)
         yield "shared" if len(sets) == 1 else "equal", what, _geometry(view), size(view.nbytes)
         others = []
@@ -516,8 +517,7 @@ def _fused_blocks(found: Inspection) -> Rows:
         yield "fused", f"{plural(block.parts, 'tensor')} on one buffer", f"{size(block.nbytes)}, {gaps}{tail}"
         if network is not None:
             what = f"{network.layout} order: {network.spec}"
-            proof = brief(f"{what} · {evidence_in_short(network.proof)}", f"{what}  {'; '.join(network.proof)}")
-            yield "", f"  {network.at or 'the network'}", proof
+            yield "", f"  {network.at or 'the network'}", f"{what}{FACTS}{proof(network.proof)}"
         parts = ((f"  {part}", f"bytes {start}-{stop}") for part, start, stop in block.parts)
         yield from listed("", parts)
     yield from rest("fused", blocks, "block", MANY_BLOCKS)

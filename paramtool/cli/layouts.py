@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
 from paramtool.cli._options import Row, command_line
-from paramtool.cli._render import NEXT, Rows, Texts, brief, every, evidence_in_short, most, once
+from paramtool.cli._render import NEXT, Rows, Texts, brief, every, most, once, proof
 from paramtool.commands import layouts as layouts_command
 from paramtool.errors import leading, plural
 from paramtool.grouping import grouped
@@ -55,16 +55,11 @@ def _rows(found: EveryLayout) -> Rows:
 def _list(found: EveryLayout) -> Rows:
     # The kinds of networks, and in the long form what each can be.
     kinds = {one.name: ", ".join(dict.fromkeys(form.kind for form in one.forms)) for one in found.networks}
-    yield from once("layout", ((one.name, one.title, brief(kinds[one.name], ", ".join(one.holds())), _evidence(one))
-                               for one in found.networks))  # fmt: skip
+    yield from once("layout", ((one.name, one.title, brief(kinds[one.name], ", ".join(one.holds())),
+                                proof(evidence.evidence(one))) for one in found.networks))  # fmt: skip
     yield from once("parts", ((one.name, one.title, one.group) for one in found.parts))
     yield from once("dialect", ((one.name, one.title, one.version, _count(one)) for one in found.dialects))
     yield NEXT, f"paramtool layouts {found.networks[0].name}", "shows its tensors, options, sources and evidence"
-
-
-def _evidence(layout: Layout) -> str:
-    found = evidence.evidence(layout)
-    return brief(evidence_in_short(found), "; ".join(found))
 
 
 def _show(layout: Layout) -> Rows:

@@ -9,7 +9,7 @@ from paramtool.cli import _render
 from paramtool.cli._options import EACH, OUTPUT_ANY, Row, command_line, given
 from paramtool.cli._render import MANY, NEXT, Rows, brief, every, most, rest
 from paramtool.cli._streams import quoted
-from paramtool.cli._written import beside, checked, each_set, head, physical, verify_line, weakest
+from paramtool.cli._written import beside, checked, head, physical, report, verify_line, weakest
 from paramtool.commands import relayout as relayout_command
 from paramtool.commands.layouts import check_no_dialect
 from paramtool.commands.optimizer_carry import lines
@@ -201,13 +201,9 @@ def _run(path: str, output: str | None, command: str, *, each: bool, word: str =
         chosen = relayout_command.aimed(chosen, output or "")
     else:
         check_no_dialect(command, chosen)
-    made: Any = partial(_rows, command=command)
-    if each:
-        together = relayout_command.relayout_each(path, output, chosen, word=word, progress=_render.progress)
-        each_set(together, made, _flag)
-    else:
-        found = relayout_command.relayout(path, output, chosen, word=word, progress=_render.progress)
-        _render.report(found, made if found.into is None else _into_rows)
+    run: Any = relayout_command.relayout_each if each else relayout_command.relayout
+    found = run(path, output, chosen, word=word, progress=_render.progress)
+    report(found, partial(_rows, command=command) if chosen.into is None else _into_rows, _flag)
 
 
 # --- The report ------------------------------------------------------------------------------------------------------
@@ -285,8 +281,8 @@ def _casts(found: Relayouted) -> Rows:
         yield "cast", f"{before} -> {dtype}", plural(names, "tensor"), _lost(found, names)
     gone = sorted({name for others in found.typed.dequantised.values() for name in others})
     yield "dequantised", plural(found.typed.dequantised, "tensor"), gone and f"without {', '.join(gone)}"
-    for name in found.typed.casts:
-        if name in found.losses and (losses := found.losses[name]).overflow:
+    for name, losses in found.losses.items():
+        if losses.overflow:
             yield "overflow", name, f"{losses.overflow} of {losses.elements} no longer finite"
     reasons = grouped((why, name) for name, why in found.typed.kept.items())
     for why, names in reasons.items():

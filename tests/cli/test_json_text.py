@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import tempfile
 import tracemalloc
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paramtool.cli._json_text import Kept, pieces
+from paramtool.cli._json_text import kept, pieces
 from paramtool.errors import OutputError
 from tests.examples import examples
 
@@ -39,12 +40,17 @@ def test_the_text_is_the_one_of_json_dumps(value: object) -> None:
 
 @settings(max_examples=examples(20))
 @given(st.lists(st.dictionaries(st.text(), VALUES, max_size=3), max_size=4))
-def test_what_was_kept_is_the_last_member(items: list[dict[str, object]]) -> None:
-    head: dict[str, object] = {"schema": "x/1", "exit_code": 3}
-    with Kept() as kept:
+def test_what_was_kept_is_the_text(items: list[dict[str, object]]) -> None:
+    """With a member that is known when the others are written."""
+    codes: list[int] = []
+
+    def files() -> Iterator[object]:
         for item in items:
-            kept.add(streamed(item))
-        assert "".join(kept.document(head, "files")) == json.dumps({**head, "files": items}, indent=2)
+            codes.append(3)
+            yield streamed(item)
+
+    text = "".join(kept(pieces({"files": files(), "exit_code": lambda: len(codes)})))
+    assert text == json.dumps({"files": items, "exit_code": len(items)}, indent=2)
 
 
 def peak(count: int) -> int:
@@ -70,10 +76,9 @@ def test_memory_does_not_grow_with_the_document() -> None:
 
 
 def test_no_room_for_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: object, text: str) -> int:
+    def full(self: object, text: object) -> int:
         raise OSError(28, "No space left on device")
 
-    with Kept() as kept:
-        monkeypatch.setattr(type(kept._file), "write", full)
-        with pytest.raises(OutputError, match="No space left on device"):
-            kept.add({})
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "writelines", full)
+    with pytest.raises(OutputError, match="No space left on device"):
+        next(kept(pieces({})))
