@@ -76,7 +76,7 @@ QUICK = tests/model tests/passes tests/parts tests/layouts tests/startup/test_im
     tests/cli/test_json_text.py tests/contracts/test_weight.py tests/contracts/test_private.py
 NEED_TORCH = tests/passes/test_parts_tied_heads.py tests/passes/test_parts_work.py tests/layouts/test_add_a_layout.py
 
-.PHONY: help quick docs site dist lowest demo test hard fuzz fuzz-guided trials check claims oracles cudnn gpu gpu-proof gpu-bench bench scale clean
+.PHONY: help quick docs site dist lowest demo test hard fuzz fuzz-guided trials mutants check claims oracles cudnn gpu gpu-proof gpu-bench bench scale clean
 .DELETE_ON_ERROR:
 
 help:
@@ -185,6 +185,10 @@ fuzz-guided: $(VENV)/stamp-test
 trials: START = 0
 trials: $(VENV)/stamp-test
 	$(BIN)/python -m tests.laws.diff_trials $(COUNT) $(START)
+
+# Again for what changed since tests/mutants/record.json was made; exit 1 where a test that saw one does not any more.
+mutants: $(VENV)/stamp-test
+	$(BIN)/python -m tests.mutants --check
 
 # The type checker sees torch, so that paramtool/torch is checked against it.
 check: $(VENV)/stamp-check

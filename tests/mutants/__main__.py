@@ -27,7 +27,7 @@ from random import Random
 
 ROOT = Path(__file__).parents[2]
 RECORD = Path(__file__).with_name("record.json")
-EACH = 12
+EACH = 6
 """How many mutants of a module are tried."""
 SECONDS = 600
 """A mutant for which tests run longer than this has made something endless, which is seen, too."""
