@@ -83,8 +83,6 @@ def failure(error: BaseException) -> Failure | None:
             return Failure(
                 code, error.message, hint or (_near(error.path) if isinstance(error, MissingFileError) else "")
             )
-        case MemoryError() | RecursionError() | SystemError():
-            return failure(internal(error))
         case OSError(errno=errno.EMFILE | errno.ENFILE):
             return Failure(3, "too many open files", "`ulimit -n 1024` allows more")
         case FileNotFoundError(filename=None):  # os.getcwd
@@ -98,7 +96,7 @@ def failure(error: BaseException) -> Failure | None:
         case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in PACKAGES:
             hint = "pip install paramtool installs everything that the commands need"
             return Failure(2, f"this command needs the package {name.partition('.')[0]}, which is not installed", hint)
-        case Exception() if not os.environ.get("PARAMTOOL_DEBUG"):
+        case Exception():
             return failure(internal(error))
     return None
 

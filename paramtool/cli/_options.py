@@ -65,21 +65,18 @@ def command_line(
     codes: str,
     called: str = "",
     common: str = "",
-    more: Callable[[], Sequence[tuple[str, str]]] = tuple,
     paths: Any = FILE,
     **rows: Row,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """The command with the name of a function: its arguments, its options in their order, and those of all commands.
 
     `words` are its arguments, such as `PATH...` or `A [B]`, of the type `paths`, or `paths=A B` for several that people
-    know as A and B; `codes` are its exit codes, and `common` and `more` as of `Command`.
+    know as A and B; `codes` are its exit codes, and `common` as of `Command`.
     """
     known = signature(function).parameters
     every = {**rows, **{name: row for name, row in SHARED.items() if name in known}, **EVERYWHERE, **rows}
     made = [option(known.get(name) or _unknown(name, row), row) for name, row in every.items()]
-    command = click.command(
-        called or function.__name__, cls=Command, common=common, more=more, epilog=f"Exit codes: {codes}"
-    )
+    command = click.command(called or function.__name__, cls=Command, common=common, epilog=f"Exit codes: {codes}")
     arguments = [_argument(word, paths) for word in ([words] if "=" in words else words.split())]
     return lambda body: command(adding([*arguments, *made])(body))
 
@@ -243,14 +240,12 @@ MANY = 3
 class Command(click.Command):
     """A command whose docstring ends with lines to type, `$ paramtool ...`; --help shows them first.
 
-    `common` names the options of a short help; the others, and the rules `more`, are in the long one.
+    `common` names the options of a short help; the others, and the rules of --fail-on, are in the long one.
     """
 
-    def __init__(
-        self, *args: Any, common: str = "", more: Callable[[], Sequence[tuple[str, str]]] = tuple, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, common: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.common, self.more = common.split(), more
+        self.common = common.split()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As of click; a flag that was removed is answered with what replaces it, one that is missing with its help."""
@@ -294,11 +289,13 @@ class Command(click.Command):
             formatter.write_text(f"{left} more: `paramtool help {ctx.info_name} --all`.")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The exit codes; in the long help what else there is to know."""
+        """The exit codes; in the long help also the rules."""
         super().format_epilog(ctx, formatter)
-        if ALL in ctx.meta and (more := self.more()):
+        if ALL in ctx.meta and "fail_on" in self.common:
+            from paramtool.commands.rules import KINDS
+
             with formatter.section("Rules, and what each finds"):
-                formatter.write_dl(more)
+                formatter.write_dl([(kind.id + kind.form, kind.words) for kind in KINDS])
 
 
 def write_options(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.cli import _render
 from paramtool.cli._options import given
-from paramtool.cli._render import MANY, NEXT, Rows, Texts, every
+from paramtool.cli._render import MANY, NEXT, Rows, Texts, every, most
 from paramtool.cli._streams import quoted
 from paramtool.commands.output.sidecar_checks import other_weights
 from paramtool.errors import leading, plural
@@ -43,9 +43,9 @@ def beside(found: Any) -> Rows:
     yield from every("left out", found.left_out)
     yield from every("plain", getattr(found, "changed", ()))
     if needs := getattr(found, "needs", ()):  # classes in a torch file that `torch.load(weights_only=True)` refuses
-        shown = leading(needs, MANY) + (" (--json lists them)" if len(needs) > MANY else "")
-        yield ("opens", f"with torch.load(weights_only=False), as its source does, because of {shown}",
-               "--plain writes these as dicts, lists, numbers and strings")  # fmt: skip
+        why = f"as its source does, because of {leading(needs, most(MANY))}"
+        plain = "--plain writes these as dicts, lists, numbers and strings"
+        yield "opens", f"with torch.load(weights_only=False), {why}", plain
 
 
 def weakest(found: WholeReport, lacks: object) -> str:

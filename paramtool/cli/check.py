@@ -51,12 +51,6 @@ class NotChecked(NamedTuple):
         """That of the error."""
         return self.error.exit_code
 
-    @property
-    def place(self) -> FileLine:
-        """The file that is wrong, with line and column; an empty path and 0 where they are not known."""
-        path = getattr(self.error, "filename", None)
-        return FileLine(*(self.error.place or (path or "", 0, 0)))
-
 
 Result = Checked | NotChecked
 """What a run of `check` has to say."""
@@ -90,7 +84,9 @@ def reported(found: Result) -> CheckReport:
 
     root = os.path.realpath((is_github() and os.environ.get("GITHUB_WORKSPACE")) or os.getcwd())
     if isinstance(found, NotChecked):
-        place = found.place._replace(path=_below(root, found.place.path))
+        # The file that is wrong, with line and column; an empty path and 0 where they are not known.
+        path, *where = found.error.place or (getattr(found.error, "filename", None) or "", 0, 0)
+        place = FileLine(_below(root, path), *where)
         return CheckReport([], [], {place.path: found.error.message}, {place.path: place})
     errors = {_below(root, file.path): file.error.message for file in found.files if file.error is not None}
     places = (one.place and one.place._replace(path=_below(root, one.place.path)) for one in found.findings)
@@ -306,13 +302,10 @@ def _findings(findings: Iterable[Finding]) -> Rows:
 
     With --verbose each finding has a row of its own.
     """
-    kinds: dict[tuple[str, str, bool], dict[object, list[Finding]]] = {}
-    for number, finding in enumerate(findings):
-        same = (finding.what, finding.allowed) if finding.what and not current.verbose else number
-        groups = kinds.setdefault((finding.id, finding.severity, bool(finding.allowed)), {})
-        groups.setdefault(same, []).append(finding)
-    for (rule_id, severity, allowed), groups in kinds.items():
-        rule, rows = f"{rule_id} {BY_ID[rule_id].name}", list(groups.values())
+    kinds = grouped(((one.id, one.severity, bool(one.allowed)), one) for one in findings)
+    for (rule_id, severity, allowed), members in kinds.items():
+        same = (((one.what, one.allowed) if one.what and not current.verbose else id(one), one) for one in members)
+        rule, rows = f"{rule_id} {BY_ID[rule_id].name}", [*grouped(same).values()]
         label = "allowed" if allowed else "finding" if severity == ERROR else severity
         for group in rows[: most(MAX_LISTED)]:
             one = group[0]

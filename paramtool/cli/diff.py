@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from math import inf
 from typing import Any
@@ -20,7 +20,7 @@ from paramtool.errors import exit_code as first_of
 from paramtool.errors import leading, plural
 from paramtool.grouping import grouped
 from paramtool.model.checkpoint import GRAPH
-from paramtool.model.diff import KINDS, LABELS, RENAMED, SAME, Distance, TensorDiff, counts, far
+from paramtool.model.diff import KINDS, LABELS, RENAMED, SAME, TensorDiff, counts, far
 from paramtool.model.display import size
 from paramtool.passes.diff.names import NUMBER
 
@@ -114,14 +114,14 @@ def _rows(found: Diffed, *, stat: bool, rows: bool, strict: bool = False) -> Row
 
 def _tensors(found: Iterable[TensorDiff], rows: bool) -> Rows:
     """One row for all tensors whose names, verdicts and maps differ only in numbers."""
-    groups = grouped(  # exporters number what is in a graph, and these names say nothing
-        (
-            (one.kind, "" if one.kind == GRAPH else _names(one, numbers=_is_alone(one)), _numberless(one.how)),
-            one,
-        )
-        for one in found
-        if one.kind != SAME
-    )
+
+    def alike(one: TensorDiff) -> tuple[str, str, str]:
+        if one.kind == GRAPH:  # exporters number what is in a graph, and these names say nothing
+            return one.kind, "", _numberless(one.how)
+        is_alone = current.verbose or bool(one.change and not one.change.is_finite)
+        return one.kind, _names(one, numbers=is_alone), _numberless(one.how)
+
+    groups = grouped((alike(one), one) for one in found if one.kind != SAME)
     order = list(KINDS)
     for (kind, names, _), members in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
         shown = [(one.b or one.a)[0] for one in members] if kind == GRAPH else names
@@ -134,11 +134,6 @@ def _tensors(found: Iterable[TensorDiff], rows: bool) -> Rows:
                     spans = ", ".join(f"{a}" if b == a + 1 else f"{a}-{b - 1}" for a, b in one.change.rows[:MAX_SPANS])
                     more = " ..." if len(one.change.rows) > MAX_SPANS else ""
                     yield "", ", ".join(one.b), f"{plural(one.change.row_count, 'row')}: {spans}{more}"
-
-
-def _is_alone(one: TensorDiff) -> bool:
-    """Whether a tensor has a row of its own: its difference is no number, or all are asked for."""
-    return current.verbose or (one.change is not None and not one.change.is_finite)
 
 
 def _numberless(text: str) -> str:
@@ -172,7 +167,10 @@ def _detail(members: list[TensorDiff], *, with_mean: bool) -> str:
         relative = [one.relative for one in changes if one.relative is not None]
         if relative and not any(one.nan_only_a or one.nan_only_b for one in changes):
             words.append(f"relative {max(relative):.2g}")
-        parts += [", ".join(words), *(_mean(changes) if with_mean else ())]
+        parts.append(", ".join(words))
+        total = sum(one.mean * one.numel for one in changes if one.mean is not None)
+        if with_mean and numel and all(one.mean is not None for one in changes):
+            parts.append(f"mean difference {total / numel:.3g}")
     return ", ".join(parts)
 
 
@@ -182,14 +180,6 @@ def _how(members: list[TensorDiff]) -> str:
     if TWIN not in first.how or all(one.how == first.how for one in others):
         return _numberless(first.how) if others else first.how
     return f"{(first.b or first.a)[0]!r} has {first.how}"
-
-
-def _mean(changes: list[Distance]) -> Iterator[str]:
-    """The mean absolute difference of all elements, where all have one."""
-    numel = sum(one.numel for one in changes)
-    total = sum(one.mean * one.numel for one in changes if one.mean is not None)
-    if numel and not any(one.mean is None for one in changes):
-        yield f"mean difference {total / numel:.3g}"
 
 
 def _base_rows(found: BaseFound) -> Rows:

@@ -68,12 +68,17 @@ def _rows(found: Guessed, values: bool) -> Rows:
         fits = plural(place.fits, "network fits", "networks fit")
         if place.fits > place.listed:
             fits += f", {place.listed} listed: --limit lists more"
-        yield place.what, place.at or "(top)", _shape(place, found), fits
+        at = place.at or "(top)"
+        shape = plural(place.tensors, "tensor")
+        if place.what != "module":
+            view = found.checkpoint.views()[place.tensors[0]]
+            shape = f"{list(view.shape)} {view.dtype.name}"
+        yield place.what, at, shape, fits
         for one in candidates:
             yield from _candidate(one, one.alike)
-        yield from every("decide", ((place.at or "(top)", fact) for fact in place.decide))
+        yield from every("decide", ((at, fact) for fact in place.decide))
         if place.decide and not place.is_refused:
-            yield "then", place.at or "(top)", _then(place, candidates, found.path)
+            yield "then", at, _then(place, candidates, found.path)
     if found.parts is not None:
         yield from parts(found.parts)
         yield from (row for group in found.fused for row in _fused(group))
@@ -118,10 +123,3 @@ def _then(place: Considered, candidates: tuple[Guess, ...], path: str) -> str:
     if place.fits > MANY_ALIKE:
         return f'guess {at} --spec "..." lists what agrees with it'
     return f"unfuse {at}, with --layout and --spec of its row"
-
-
-def _shape(place: Considered, found: Guessed) -> str:
-    if place.what == "module":
-        return plural(place.tensors, "tensor")
-    view = found.checkpoint.views()[place.tensors[0]]
-    return f"{list(view.shape)} {view.dtype.name}"

@@ -36,7 +36,6 @@ from paramtool.errors import (
     MAX_LISTED,
     FormatError,
     ParamtoolError,
-    UnsafeError,
     UsageError,
     exit_code,
     leading,
@@ -113,7 +112,6 @@ class _Seen:
     "PATH...",
     paths=FILES,
     common="tensors tree digest config only weights optimizer fail_on",
-    more=lambda: _rules(),  # imported for the long help alone
     codes="0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file.  Unsafe counts more than "
     "bad, and that more than usage and findings.",
     tensors=Row("List every tensor."),
@@ -161,7 +159,17 @@ def command(
         found = inspect_command.inspect(
             path, digest=digest, fail_on=fail_on, allow_unknown=allow_unknown, progress=_render.progress, **options
         )
-        return _Seen(path, asked, found, _why_refused(found, allow_unknown))
+        why = None
+        try:  # it is listed all the same
+            if not allow_unknown:
+                found.refuse()
+            if found.optimizers:
+                from paramtool.commands.optimizers import refuse_defects
+
+                refuse_defects(found.path, [binding for file in found.optimizers for binding in file.bindings])
+        except ParamtoolError as error:
+            why = failure(error)
+        return _Seen(path, asked, found, why)
 
     if len(paths) > 1:
         listed = (*asked.values(), options["optimizer"], options["optimizer_names"])
@@ -174,27 +182,6 @@ def command(
         seen.show(len(fail_on))
     seen.complain()  # why it is unsafe, if it is
     return seen.code
-
-
-def _rules() -> list[tuple[str, str]]:
-    """Each rule, and what it finds."""
-    from paramtool.commands.rules import KINDS
-
-    return [(kind.id + kind.form, kind.words) for kind in KINDS]
-
-
-def _why_refused(found: Inspection, allow_unknown: bool) -> Failure | None:
-    """Why a file is unsafe that was listed all the same, or how an optimizer contradicts the model."""
-    try:
-        if not allow_unknown:
-            found.refuse()
-        if found.optimizers:
-            from paramtool.commands.optimizers import refuse_defects
-
-            refuse_defects(found.path, [binding for file in found.optimizers for binding in file.bindings])
-    except ParamtoolError as error:
-        return failure(error)
-    return None
 
 
 def findings(found: Sequence[Finding], where: str) -> None:
@@ -254,7 +241,7 @@ def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], rules: int, *, i
 def _in_a_line(seen: _Seen) -> _render.Texts:
     """The verdict of a file, its path, and the reason, or what it is."""
     if seen.failure is not None:
-        is_unsafe = seen.code == UnsafeError.exit_code
+        is_unsafe = seen.code == 4
         why, *others = seen.failure.message.removeprefix(f"{printable(seen.path)}: ").splitlines()
         for other in map(str.strip, others[:1]):
             why = f"asks for {other}: nothing was run" if is_unsafe else f"{why.rstrip(':')}: {other}"
@@ -312,9 +299,8 @@ def rows(found: Inspection, *, tensors: bool, is_tree: bool, depth: int | None) 
         from paramtool.formats.record import types
 
         cast = types.decode(found.path, checkpoint.metadata).cast
-        before = ", ".join(sorted(set(cast.values())))
-        tensors_cast = f"{plural(cast, 'tensor')} from {before}" if cast else None
-        yield "cast", tensors_cast, "as its record says; verify compares the numbers"
+        before = sorted(f"from {dtype}" for dtype in {*cast.values()})
+        yield "cast", plural(cast, "tensor"), before, "as its record says; verify compares the numbers"
     yield "only", found.section, "this section alone, its prefix stripped from every name"
     yield from _companions(found)
     views, held = checkpoint.views(), Ordered(checkpoint.entries if checkpoint.sections else ())
@@ -463,13 +449,14 @@ def _geometry(view: View) -> str:
 
 
 def _equal(found: Inspection) -> Rows:
-    for equal in (found.equal or ())[: most(MANY)]:
+    groups = found.equal or ()
+    for equal in groups[: most(MANY)]:
         first = found.graph.names[equal.names[0]].window
         constant = ", constant" if equal.constant else ""
         names = plural(len(equal.names) - 1, "name")
         yield "equal", named(equal.names[0]), _geometry(first), size(first.nbytes)
         yield "", f"  {leading(equal.names[1:], most(3), named)}", f"{names}, equal bytes, separate memory{constant}"
-    yield from rest("equal", found.equal or (), "group")
+    yield from rest("equal", groups, "group")
 
 
 def _repeated(found: Inspection) -> Rows:

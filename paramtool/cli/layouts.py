@@ -15,8 +15,11 @@ from paramtool.layouts import evidence
 if TYPE_CHECKING:
     from paramtool.commands.layouts import EveryLayout
     from paramtool.dialects.template import DialectTable
-    from paramtool.layouts.layout import Layout, TensorRule
-    from paramtool.parts.layout import FusedRow, PartLayout
+    from paramtool.layouts.layout import TensorRule
+    from paramtool.parts.layout import FusedRow
+
+MANY_MODELS = 12
+"""How many models of a dialect are shown; --verbose and --json list all."""
 
 
 @command_line(
@@ -44,12 +47,50 @@ def command(layout: str | None, layout_files: tuple[str, ...]) -> None:
 
 def _rows(found: EveryLayout) -> Rows:
     """The one that was asked for."""
-    for networks in found.networks:
-        yield from _show(networks)
-    for parts in found.parts:
-        yield from show(parts)
-    for dialect in found.dialects:
-        yield from show_dialect(dialect)
+    for layout in found.networks:  # what it can hold, its tensors, its options, and the evidence for it
+        yield "layout", layout.name, layout.title
+        for form in layout.forms:
+            when = " ".join(f"{key}={value}" for key, value in form.when.items())
+            reset = f"reset={form.reset}" if form.reset else ""
+            yield form.kind, " ".join(word for word in (reset, when) if word) or "any", f"gates {' '.join(form.gates)}"
+            yield from map(_tensor, form.tensors)
+        yield "names", f"module {layout.separator} tensor", plural(layout.max_directions, "direction")
+        if layout.always_biases:
+            yield "biases", "always stored: zeros where the network has none"
+        for option in layout.options:
+            yield "option", f"{layout.name}:{option.name}={option.default}", option.what
+        yield "note", layout.note
+        yield from every("note", layout.outside)
+        yield "source", layout.source
+        yield from every("proof", evidence.evidence(layout))
+        for record, why in evidence.judged(layout):
+            yield "record", record.name, record.words(), record.data["date"], f"does not count: {why}" if why else ""
+    for parts in found.parts:  # the tensors, the facts that it needs, who has it, and what it is mistaken for
+        from paramtool.parts.layout import group, proofs
+        from paramtool.parts.sizes import MEANINGS
+
+        yield "layout", parts.name, parts.title
+        kind = group(parts.group)
+        yield "group", kind.kind, kind.title, f"parts are called {', '.join(kind.parts.values())}"
+        yield from (_tensor(row, "tensor") for row in parts.tensors)
+        facts = parts.facts()
+        for fact in facts:
+            yield "fact", fact, MEANINGS.get(fact, ""), "from the record, config.json or --spec"
+        if not facts:
+            yield "fact", "none", "the shapes show all sizes"
+        yield "models", parts.models
+        yield "source", parts.source
+        yield from every("proof", proofs(parts.name))
+        like = ", ".join(parts.like) or None
+        yield "mistaken", like, "the same shapes and other rows: no shape tells them apart"
+    for dialect in found.dialects:  # its version, its models, what is refused, and what a reader should know
+        yield "dialect", dialect.name, dialect.title
+        yield "version", dialect.version
+        yield "layouts", ", ".join(dialect.layouts)
+        yield "models", _count(dialect), brief(leading(dialect.models, most(MANY_MODELS)), ", ".join(dialect.models))
+        for head, names in grouped((why.partition(": ")[0], name) for name, why in dialect.refused.items()).items():
+            yield "refused", leading(names, most(MANY_MODELS)), head if len(names) > 1 else dialect.refused[names[0]]
+        yield from every("note", dialect.notes)
 
 
 def _list(found: EveryLayout) -> Rows:
@@ -62,68 +103,9 @@ def _list(found: EveryLayout) -> Rows:
     yield NEXT, f"paramtool layouts {found.networks[0].name}", "shows its tensors, options, sources and evidence"
 
 
-def _show(layout: Layout) -> Rows:
-    yield "layout", layout.name, layout.title
-    for form in layout.forms:
-        when = " ".join(f"{key}={value}" for key, value in form.when.items())
-        reset = f"reset={form.reset}" if form.reset else ""
-        yield form.kind, " ".join(word for word in (reset, when) if word) or "any", f"gates {' '.join(form.gates)}"
-        yield from map(_tensor, form.tensors)
-    yield "names", f"module {layout.separator} tensor", plural(layout.max_directions, "direction")
-    if layout.always_biases:
-        yield "biases", "always stored: zeros where the network has none"
-    for option in layout.options:
-        yield "option", f"{layout.name}:{option.name}={option.default}", option.what
-    yield "note", layout.note
-    yield from every("note", layout.outside)
-    yield "source", layout.source
-    yield from every("proof", evidence.evidence(layout))
-    for record, why in evidence.judged(layout):
-        yield "record", record.name, record.words(), record.data["date"], f"does not count: {why}" if why else ""
-
-
 def _tensor(row: TensorRule | FusedRow, label: str = "") -> Texts:
     return label, row.name, row.content, f"blocks along axis {row.along}" if row.along else ""
 
 
-# --- Rows of `paramtool layouts` for attention, gated MLPs and experts, and for dialects -----------------------------
-
-
-MANY_MODELS = 12
-"""How many models of a dialect are shown; --verbose and --json list all."""
-
-
 def _count(one: DialectTable) -> str:
     return plural(one.models, "model") if one.models else "every model"
-
-
-def show(layout: PartLayout) -> Rows:
-    """One layout of parts: its tensors, the facts that it needs, who has it, and what it is mistaken for."""
-    from paramtool.parts.layout import group, proofs
-    from paramtool.parts.sizes import MEANINGS
-
-    yield "layout", layout.name, layout.title
-    kind = group(layout.group)
-    yield "group", kind.kind, kind.title, f"parts are called {', '.join(kind.parts.values())}"
-    yield from (_tensor(row, "tensor") for row in layout.tensors)
-    facts = layout.facts()
-    for fact in facts:
-        yield "fact", fact, MEANINGS.get(fact, ""), "from the record, config.json or --spec"
-    if not facts:
-        yield "fact", "none", "the shapes show all sizes"
-    yield "models", layout.models
-    yield "source", layout.source
-    yield from every("proof", proofs(layout.name))
-    like = ", ".join(layout.like) or None
-    yield "mistaken", like, "the same shapes and other rows: no shape tells them apart"
-
-
-def show_dialect(one: DialectTable) -> Rows:
-    """One dialect: its version, its models, what is refused, and what a reader should know."""
-    yield "dialect", one.name, one.title
-    yield "version", one.version
-    yield "layouts", ", ".join(one.layouts)
-    yield "models", _count(one), brief(leading(one.models, most(MANY_MODELS)), ", ".join(one.models))
-    for head, names in grouped((why.partition(": ")[0], name) for name, why in one.refused.items()).items():
-        yield "refused", leading(names, most(MANY_MODELS)), head if len(names) > 1 else one.refused[names[0]]
-    yield from every("note", one.notes)

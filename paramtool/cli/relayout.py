@@ -22,7 +22,6 @@ from paramtool.model.optimizer import TIED, UNTIED
 if TYPE_CHECKING:
     from paramtool.commands.rearrangement import Rearrangement
     from paramtool.commands.relayouted import Relayouted
-    from paramtool.passes.into.plan import FilledLayer
     from paramtool.passes.rnn.convert import Converted
 
 CODES = "0 fine, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit the layout, 6 the format cannot hold it, 7 output."
@@ -278,7 +277,16 @@ def _casts(found: Relayouted) -> Rows:
     after = {target.name: target.dtype.name for target in found.plan.targets}
     pairs = grouped(((before, after[name]), name) for name, before in found.typed.casts.items())
     for (before, dtype), names in pairs.items():
-        yield "cast", f"{before} -> {dtype}", plural(names, "tensor"), _lost(found, names)
+        lost = [found.losses[name] for name in names if name in found.losses]
+        numbers = plural(sum(one.elements for one in lost), "number")
+        words = [f"{sum(one.rounded for one in lost)} of {numbers} rounded"]
+        counted = {
+            "to zero": sum(one.to_zero for one in lost),
+            "subnormal": sum(one.subnormal for one in lost),
+            "NaN before and after": sum(one.nan for one in lost),
+        }
+        words += (f"{count} {what}" for what, count in counted.items() if count)
+        yield "cast", f"{before} -> {dtype}", plural(names, "tensor"), ", ".join(words)
     gone = sorted({name for others in found.typed.dequantised.values() for name in others})
     yield "dequantised", plural(found.typed.dequantised, "tensor"), gone and f"without {', '.join(gone)}"
     for name, losses in found.losses.items():
@@ -288,18 +296,6 @@ def _casts(found: Relayouted) -> Rows:
     for why, names in reasons.items():
         yield "float32", plural(names, "tensor"), ", ".join(names), why
     yield from every("as it is", found.typed.left)
-
-
-def _lost(found: Relayouted, names: list[str]) -> str:
-    """The losses of several tensors together."""
-    every = [found.losses[name] for name in names if name in found.losses]
-    parts = [f"{sum(one.rounded for one in every)} of {plural(sum(one.elements for one in every), 'number')} rounded"]
-    counted = {
-        "to zero": sum(one.to_zero for one in every),
-        "subnormal": sum(one.subnormal for one in every),
-        "NaN before and after": sum(one.nan for one in every),
-    }
-    return ", ".join([*parts, *(f"{count} {what}" for what, count in counted.items() if count)])
 
 
 def _flag(found: Relayouted) -> str:
@@ -339,7 +335,11 @@ def _into_rows(found: Relayouted) -> Rows:
         yield from _network(one.converted, _arrow(pair.source.name, pair.model.name), HOW[pair.how])
     for layer in into.layers[: max(0, shown - len(into.networks))]:
         kind = layer.kind or "of no known kind"
-        yield "layer", _arrow(layer.source, layer.model), kind, _tensors(layer), HOW[layer.how]
+        moved = " and ".join(one.piece.own for one in layer.fillings if one.is_moved)
+        wide = " and ".join(sorted({one.widened for one in layer.fillings} - {""}))
+        tensors = [plural(layer.fillings, "tensor"), moved and f"{moved} transposed", wide and f"from {wide}"]
+        how = HOW[layer.how]
+        yield "layer", _arrow(layer.source, layer.model), kind, ", ".join(filter(None, tensors)), how
     yield from rest("layers", (*into.networks, *into.layers), "layer", MANY_LAYERS)
     yield "not filled", f"{plural(into.unfilled, 'tensor')} of the model with old values", into.unfilled
     yield "not used", f"{plural(into.unused, 'tensor')} of the input without a place in the model", into.unused
@@ -348,28 +348,11 @@ def _into_rows(found: Relayouted) -> Rows:
     read_back, seconds = checked(found)
     judge = f", by {found.judge} too" if found.judge and found.verified else ""
     yield "filled", plural(into.targets, "tensor"), f"{read_back}{judge}", seconds
-    if found.written:
-        yield NEXT, _into_line(found)
-
-
-def _into_line(found: Relayouted) -> str:
-    """The command that compares the output with both inputs, or one that looks at it where that is not all said."""
-    if any(given("at", "ignore", "stack", "layout_file")):
-        return f"paramtool inspect {quoted(found.output)}"
-    words = ["--into", quoted(found.model), *given("map", "source", "spec", "flatten", "partial")]
-    return verify_line(found, " ".join(words))
+    if found.written:  # `verify` compares the output with both inputs, where that can be said
+        words = ["--into", quoted(found.model), *given("map", "source", "spec", "flatten", "partial")]
+        is_said = not any(given("at", "ignore", "stack", "layout_file"))
+        yield NEXT, verify_line(found, " ".join(words)) if is_said else f"paramtool inspect {quoted(found.output)}"
 
 
 def _arrow(source: str, model: str) -> str:
     return f"{source or '(top)'} -> {model or '(top)'}"
-
-
-def _tensors(layer: FilledLayer) -> str:
-    """How many tensors, and what happens to them."""
-    moved = [one.piece.own for one in layer.fillings if one.is_moved]
-    wide = sorted({one.widened for one in layer.fillings} - {""})
-    return (
-        plural(layer.fillings, "tensor")
-        + (f", {' and '.join(moved)} transposed" if moved else "")
-        + (f", from {' and '.join(wide)}" if wide else "")
-    )

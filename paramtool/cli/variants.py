@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import paramtool
@@ -16,7 +16,7 @@ from paramtool.engine.compare.difference import format_difference
 from paramtool.errors import UsageError, exit_code, plural
 
 if TYPE_CHECKING:
-    from paramtool.commands.variants import Variant, Variants
+    from paramtool.commands.variants import Variants
 
 
 @command_line(
@@ -73,7 +73,14 @@ def _rows(report: Variants) -> Rows:
             yield from every(label, ((one.against, text) for text in lines))
         if one.advice:
             yield "hint", one.against, one.advice
-    yield from _next(report.path, found)
+    # How the first that loads through aliases does so, with paramtool and for programs without it.
+    for one in [one for one in found if one.loads and one.through and not one.advice][:1]:
+        strict = ", strict=False" if one.unused else ""
+        yield "load it", f"paramtool.torch.load_model(model, {report.path!r}{strict})"
+        if one.against != "-":
+            only = "" if one.section is None else f" --only {quoted(one.section)}"
+            names = f"{_FLAGS[one.kind]} {quoted(one.against)}{only}"
+            yield NEXT, f"paramtool export {quoted(report.path)} {names}", "for programs without paramtool"
 
 
 _RELATIONS = {
@@ -95,19 +102,6 @@ _KINDS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     "unused": ("leaves {} unused", "unused", str),
 }  # fmt: skip
 """{what a variant has of names: a count of it, the label of one, and its line}, what matters most first."""
-
-
-def _next(path: str, found: Sequence[Variant]) -> Rows:
-    """How the first variant that loads through aliases does so, with paramtool and for programs without it."""
-    variant = next((v for v in found if v.loads and v.through and not v.advice), None)
-    if variant is None:
-        return
-    strict = ", strict=False" if variant.unused else ""
-    yield "load it", f"paramtool.torch.load_model(model, {path!r}{strict})"
-    if variant.against != "-":
-        section = "" if variant.section is None else f" --only {quoted(variant.section)}"
-        names = f"{_FLAGS[variant.kind]} {quoted(variant.against)}{section}"
-        yield NEXT, f"paramtool export {quoted(path)} {names}", "for programs without paramtool"
 
 
 _FLAGS = {"names": "--names", "checkpoint": "--like", "config": "--config"}

@@ -39,7 +39,7 @@ def test_the_rows(model: Path, tmp_path: Path) -> None:
     verified = quick(*line.split(), cwd=tmp_path)
     assert verified.code == 0 and "3 tensors: rounded to another type, as the record says" in verified.out
     seen = quick("inspect", "o.safetensors", cwd=tmp_path).out
-    assert "cast  3 tensors from float32  as its record says; verify compares the numbers" in seen
+    assert "cast  3 tensors  from float32  as its record says; verify compares the numbers" in seen
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
