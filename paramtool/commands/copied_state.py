@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from paramtool.commands.opening import Allowing
     from paramtool.formats.folder.weight_names import Weights
     from paramtool.model.checkpoint import Checkpoint
-    from paramtool.model.optimizer import Binding, OptimizerState
+    from paramtool.model.optimizer import OptimizerState
 
 
 def warnings(path: Path, weights: Weights, files: Mapping[str, str], allowing: Allowing) -> Iterator[str]:
@@ -48,7 +48,7 @@ def _of_one(
 ) -> Iterator[str]:  # fmt: skip
     """What is wrong with one file."""
     from paramtool import formats
-    from paramtool.commands.optimizers import optimizers
+    from paramtool.commands.optimizers import bound_beside, class_parameters, optimizers
 
     try:
         found = formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
@@ -60,7 +60,14 @@ def _of_one(
             what = error.message.removeprefix(f"{place}: ")
             yield f"{name!r} is copied, and no training goes on from it: {what}"
         return
-    bound = _bindings(folder, model, found) if model is not None else ()
+    bound = bound_beside(folder, model, found, None) if model is not None else ()
+    if model is not None and any(one.defects for one in bound):  # what contradicts its tensors is asked of its class
+        config = os.path.join(folder, hf_config.NAME)
+        said = class_parameters(config)
+        if said is not None:
+            bound = bound_beside(folder, model, found, said)
+        elif os.path.exists(config) and not _is_trained_as_saved(config):
+            return
     lines = [line for one in bound if _is_understood(one.optimizer) for line in one.defects]
     if lines:
         more = f" (and {len(lines) - 1} more)" if lines[1:] else ""
@@ -71,20 +78,6 @@ def _is_understood(state: OptimizerState) -> bool:
     """Whether the shapes of all that an optimizer keeps follow from its parameters; those of GaLore do not."""
     kinds = {slot.kind for entry in state.entries for slot in entry.slots}
     return bool(state.algorithm) and not state.refused and "unknown" not in kinds
-
-
-def _bindings(folder: str, model: Checkpoint, file: Checkpoint) -> tuple[Binding, ...]:
-    """The bindings of a file; its contradictions to the tensors of a model are asked of the model's class, too."""
-    from paramtool.commands.optimizers import bound_beside, class_parameters
-
-    found = bound_beside(folder, model, file, None)
-    if not any(one.defects for one in found):
-        return found
-    config = os.path.join(folder, hf_config.NAME)
-    said = class_parameters(config)
-    if said is not None:
-        return bound_beside(folder, model, file, said)
-    return found if not os.path.exists(config) or _is_trained_as_saved(config) else ()
 
 
 def _is_trained_as_saved(config: str) -> bool:

@@ -17,19 +17,17 @@ from paramtool.errors import PlanError, UsageError, plural, some
 from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
 from paramtool.formats.record.optimizer import RecordedNames
-from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.nested import SEPARATOR, leaves, nested
 from paramtool.model.objects import Node, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
 from paramtool.model.plan import Plan, Requirement
-from paramtool.passes.objects_differ import without
+from paramtool.passes.objects_differ import lacking
 from paramtool.passes.optimizer import copies, optax, tree
 from paramtool.passes.optimizer.move import moved, refusal
 from paramtool.passes.rewriting import Outcome
 
-DROP = "--drop-optimizer writes the model without it"
 MAX_NAMED = 4
 
 
@@ -112,8 +110,8 @@ def prepared(
     if not changes(moves, renamed):
         return Carried(checkpoint)
     # The bindings of the optimizers in the checkpoint itself.
-    found = bound_files(path, checkpoint, names=choice.names, recorded=choice.recorded)
-    bindings = tuple(binding for file in found if not file.file for binding in file.bindings)
+    files = bound_files(path, checkpoint, names=choice.names, recorded=choice.recorded)
+    bindings = next((file.bindings for file in files if not file.file), ())
     bindings += tuple(one for binding in bindings for one in copies.masters(binding))
     refuse_unknown(checkpoint, bindings)
     for binding in bindings:
@@ -154,9 +152,8 @@ def keeps_state(checkpoint: Checkpoint) -> bool:
 
 def has_state(checkpoint: Checkpoint) -> bool:
     """Whether a checkpoint has the state of an optimizer, or copies of its parameters in a list."""
-    if any(entry.role == "optimizer" for entry in checkpoint.entries.values()):
-        return True
-    return bool(optimizers(checkpoint) or copies.averages(checkpoint))
+    is_told = any(entry.role == "optimizer" for entry in checkpoint.entries.values())
+    return is_told or bool(optimizers(checkpoint) or copies.averages(checkpoint))
 
 
 def refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:
@@ -166,8 +163,7 @@ def refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:
     of_optimizers = [name for name, entry in checkpoint.entries.items() if entry.role == "optimizer"]
     others = [] if "" in places else [name for name in of_optimizers if name not in known]
     if others:
-        where = checkpoint.path
-        raise refusal(where, "", f"which parameters {some(others, MAX_NAMED)} belong to is not known")
+        raise refusal(checkpoint.path, "", f"which parameters {some(others, MAX_NAMED)} belong to is not known")
 
 
 def dropped(checkpoint: Checkpoint) -> Carried:
@@ -178,9 +174,9 @@ def dropped(checkpoint: Checkpoint) -> Carried:
         objects = tree.put(objects, state.at, None)
     lost = {*tensor_names(checkpoint.objects)}.difference(tensor_names(objects))
     names = {name for name, entry in checkpoint.entries.items() if entry.role == "optimizer" or name in lost}
-    entries = omit(checkpoint.entries, names)
-    sections = tuple(one for one in checkpoint.sections if any(name.startswith(one.prefix) for name in entries))
-    rest = replace(checkpoint, entries=entries, objects=without(objects, names), sections=sections)
+    rest = lacking(replace(checkpoint, objects=objects), names)
+    sections = (one for one in checkpoint.sections if any(name.startswith(one.prefix) for name in rest.entries))
+    rest = replace(rest, sections=tuple(sections))
     places = some([state.at for state in states if state.at], MAX_NAMED) or "the optimizer"
     text = f"the optimizer's state, as --drop-optimizer says: {places}, {plural(len(names), 'tensor')}"
     return Carried(rest, None, StateReport((), (text,), ()))
@@ -221,9 +217,12 @@ def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outc
         before = tree.node_at(source.objects, section)
         objects = tree.put(objects, section, tree.sorted_as(tree.node_at(objects, section), before))
     plan = with_state(replace(plan, objects=objects), carried)
-    made, warnings = outcome.made | state.names.keys(), (*outcome.warnings, *state.warnings)
-    rest = replace(outcome.rest, metadata=plan.metadata)
-    return plan, replace(outcome, made=made, warnings=warnings, rest=rest)
+    return plan, replace(
+        outcome,
+        made=outcome.made | state.names.keys(),
+        warnings=(*outcome.warnings, *state.warnings),
+        rest=replace(outcome.rest, metadata=plan.metadata),
+    )
 
 
 def with_state(plan: Plan, carried: Carried) -> Plan:

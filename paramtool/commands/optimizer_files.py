@@ -17,7 +17,6 @@ from dataclasses import field, replace
 from typing import NamedTuple
 
 from paramtool.commands.optimizer_carry import (
-    DROP,
     MAX_NAMED,
     Carried,
     OptimizerChoice,
@@ -44,7 +43,7 @@ from paramtool.errors import LayoutError, PlanError, some
 from paramtool.formats import hf_config
 from paramtool.formats.folder.training_files import is_training_state, optimizer_of
 from paramtool.formats.output import OutputFile
-from paramtool.grouping import omit
+from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.optimizer import Binding, Move, Order, Parameter
@@ -65,8 +64,8 @@ WITHOUT_TRAINER = {"vllm": "vLLM", "meta": "Meta's code (consolidated.00.pth)"}
 def _holds_state(name: str) -> bool:
     """Whether a file of a folder has the state of an optimizer, given its name there, with `/`."""
     *folders, file = name.split("/")
-    is_file = is_training_state(file) and "optim" in file
-    return is_file or bool(optimizer_of(name)) or any(folder.startswith(STATE_FOLDERS) for folder in folders)
+    is_inside = any(folder.startswith(STATE_FOLDERS) for folder in folders)
+    return is_inside or bool(optimizer_of(name)) or ("optim" in file and is_training_state(file))
 
 
 def holds_state(beside: Sidecars) -> bool:
@@ -102,14 +101,12 @@ def following(
     is_changed = changes(moves, renamed)
     stays = _staying(where.sidecars)
     if stays and is_changed and not choice.drop:
-        raise _refusal(where.path, stays, "the output is one file", "-o FOLDER has both; ")
+        raise _refusal(where.path, stays, "the output is one file", "-o FOLDER has both")
     files = {name: file for name, file in where.sidecars.files.items() if _holds_state(name)}
     if not files or not (is_changed or choice.drop):
         return where.sidecars, None
     kept = omit(where.sidecars.files, files)
-    found: dict[str, dict[str, str]] = {}
-    for name, file in files.items():
-        found.setdefault(optimizer_of(name), {})[name] = file
+    found = {at: dict(inside) for at, inside in grouped((optimizer_of(one[0]), one) for one in files.items()).items()}
     if choice.drop:
         left = (f"{name}: as --drop-optimizer says" for name in files)
         return replace(where.sidecars, files=kept, left=(*where.sidecars.left, *left)), None
@@ -120,16 +117,15 @@ def following(
     if not where.is_alone:
         raise _refusal(where.path, found, "which of several sets of weights it is of is not known with --each")
     if len({os.path.splitext(name)[1] for name in found}) > 1:
-        why = "they are of two programs, and which of them goes on from the folder is not known"
-        raise _refusal(where.path, found, why, "move one of them out of the folder; ")
+        raise _refusal(
+            where.path, found, "they are of two programs, and which of them goes on from the folder is not known",
+            "move one of them out of the folder",
+        )  # fmt: skip
     return replace(where.sidecars, files=kept), Following(found, moves, renamed, has_config)
 
 
 def _refusal(where: str, files: Iterable[str], why: str, hint: str = "") -> PlanError:
-    names = some([*files], MAX_NAMED)
-    return PlanError(
-        f"{where}: the optimizer's state cannot follow: {names} beside the weights: {why}", f"{hint}{DROP}"
-    )
+    return refusal(where, "", f"{some([*files], MAX_NAMED)} beside the weights: {why}", hint)
 
 
 @dataclass(slots=True)
@@ -251,14 +247,16 @@ def _refuse_unlike(
     prefix, at = prefix_of(source, binding.optimizer.section), binding.optimizer.at
     held = {prefix + name: name for name in binding.names.values()}
     moves = [move for move in found.moves if not held.keys().isdisjoint(move.old)]
-    folder = os.fspath(path)
-    if len(binding.optimizer.groups) == 2 and any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES):
+    if len(binding.optimizer.groups) == 2 and any(os.path.isfile(os.path.join(path, name)) for name in TRAINER_FILES):
         names = (*found.renamed.values(), *(name for move in moves for name in move.new))
         new = target.decays if target is not None else _decays(names, None)
-        old_ones = _decays(source.entries, class_parameters(os.path.join(folder, hf_config.NAME)))
+        old_ones = _decays(source.entries, class_parameters(os.path.join(path, hf_config.NAME)))
         for old, name in order.misplaced(old_ones, new, moves, found.renamed):
-            groups = "the Trainer's two groups (with weight decay, and without) do not fit"
-            raise refusal(file, at, f"{old!r} becomes {name!r}, which the Trainer has in the other group: {groups}")
+            raise refusal(
+                file, at,
+                f"{old!r} becomes {name!r}, which the Trainer has in the other group: the Trainer's two groups (with "
+                "weight decay, and without) do not fit",
+            )  # fmt: skip
     own = [name for full, name in held.items() if full not in source.entries]
     lost = [move for move in found.moves if held.keys().isdisjoint(move.old)]
     if own and lost and target is None:

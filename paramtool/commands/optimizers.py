@@ -61,8 +61,8 @@ def bindings(
     path: Path, checkpoint: Checkpoint, *, names: Path | None = None, allowing: Allowing = _NOTHING,
 ) -> tuple[Binding, ...]:  # fmt: skip
     """The binding of every optimizer of a checkpoint and of the files beside it; errors as of `bound_files`."""
-    found = bound_files(path, checkpoint, names=names, allowing=allowing)
-    return tuple(binding for file in found for binding in file.bindings)
+    files = bound_files(path, checkpoint, names=names, allowing=allowing)
+    return tuple(binding for file in files for binding in file.bindings)
 
 
 def bound_files(
@@ -88,11 +88,14 @@ def bound_files(
     if not states:
         return ()
     known = _known(path, checkpoint)
-    given = _given(os.fspath(names), [(file, state) for file, _, state in states]) if names is not None else {}
+    place = os.fspath(names or "")
+    given = _given(place, [(file, state) for file, _, state in states]) if names is not None else {}
     found: dict[str, list[Binding]] = {}
     for k, (file, one, state) in enumerate(states):
         if k in given:
-            bound = _by_given(os.fspath(names or ""), one, state, given[k], known=known)
+            bound = known.fitting(one, state, (given[k], "given", f"--optimizer-names {place}"))
+            if not bound.is_unique:
+                raise UsageError(listed(f"{place}: the names do not fit", [*bound.defects] or [bound.source]))
         else:
             bound = known.binding(one, state, recorded)
         found.setdefault(file, []).append(bound)
@@ -112,8 +115,10 @@ def bound_copies(
 ) -> tuple[Binding, ...]:
     """The lists of averages in a checkpoint, each bound to its model; `recorded` as of `bound_files`."""
     states = copies.averages(checkpoint)
-    known = _known(os.fspath(path), checkpoint) if states else None
-    return tuple(known.binding(checkpoint, one, recorded) for one in states) if known is not None else ()
+    if not states:
+        return ()
+    known = _known(os.fspath(path), checkpoint)
+    return tuple(known.binding(checkpoint, one, recorded) for one in states)
 
 
 def refuse_defects(path: Path, found: Sequence[Binding]) -> None:
@@ -150,9 +155,9 @@ class _KnownOrders(NamedTuple):
     """Whether the groups are those of the Trainer of transformers, if they can be."""
 
     @classmethod
-    def of(cls, model: Checkpoint, said: ClassParameters | None, folder: str, is_known: bool = True) -> _KnownOrders:
-        """The orders of a model, of whose class `said` is known; none of one that is not known."""
-        sections = orders.sections_of_models(model) if is_known else ()
+    def of(cls, model: Checkpoint, said: ClassParameters | None, folder: str) -> _KnownOrders:
+        """The orders of a model, of whose class `said` is known."""
+        sections = orders.sections_of_models(model)
         apart = []
         for section in sections:
             order = orders.of_checkpoint(model, section, _source(model, section))
@@ -162,8 +167,7 @@ class _KnownOrders(NamedTuple):
         names = [section for section in sections if section is not None]
         joined = []
         if 1 < len(names) <= _MOST_SECTIONS:
-            sources = [_source(model, section) for section in names]
-            source = sources[0] if all(sources) else ""
+            source = min(_source(model, section) for section in names)  # empty where one is
             joined = [orders.of_sections(model, some, source) for some in permutations(names)]
         trainer = any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES)
         return cls(model, sorted(apart, key=lambda order: bool(order.missing)), joined, trainer)
@@ -208,7 +212,7 @@ def _known(path: str, checkpoint: Checkpoint) -> _KnownOrders:
         try:
             model = formats.describe(folder).checkpoint
         except ParamtoolError:  # there is no model, or there are several
-            return _KnownOrders.of(checkpoint, None, folder, False)
+            return _KnownOrders(checkpoint, [], [], False)
     return _KnownOrders.of(model, class_parameters(hf_config.beside(os.path.abspath(path))), folder)
 
 
@@ -238,8 +242,8 @@ def _built(config: str, *state: int) -> ClassParameters | None:
 # Names that are given
 
 
-def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int, list[str]]:
-    """{the position of an optimizer: the names of its entries}; UsageError where a list belongs to none of them."""
+def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int, dict[int | str, str]]:
+    """{the position of an optimizer: the names of its entries}; UsageError where a list is of none of them."""
     # {what is in the brackets before them, or nothing: names}, without comments.
     lists: dict[str, list[str]] = {}
     at = ""
@@ -260,33 +264,24 @@ def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int,
         (":".join(part for part in (file, state.at) if part) or "optimizer"): k
         for k, (file, state) in enumerate(states)
     }
-    if "" in lists and len(lists) == 1 and len(states) == 1:
-        return {0: lists[""]}
+    if "" in lists and len(lists) == len(states) == 1:
+        lists = dict.fromkeys(places, lists[""])
     known = ", ".join(f"[{place}]" for place in places)
     if "" in lists:
         raise UsageError(f"{path}: does not say of which optimizer its names are: {known}",
                          hint=f"a line such as {known.split(', ')[0]} before the names of each")  # fmt: skip
     if strange := [at for at in lists if at not in places]:
         raise UsageError(f"{path}: has names for [{strange[0]}]; the optimizers are {known}")
-    return {places[at]: listed for at, listed in lists.items()}
-
-
-def _by_given(
-    path: str, file: Checkpoint, state: OptimizerState, names: Sequence[str], *, known: _KnownOrders
-) -> Binding:
-    """The binding to the names of a list; UsageError where they do not fit."""
-    at = state.at or "the optimizer"
-    entries = plural(state.entries, "entry", "entries")
-    if len(names) != len(state.entries):
-        raise UsageError(
-            f"{path}: has {plural(len(names), 'name')}; {at} has {entries}",
-            hint="one name a line for each entry, in the order of the groups: `inspect --optimizer` shows it",
-        )
-    by_key = {entry.key: name for entry, name in zip(state.entries, names, strict=True)}
-    found = known.fitting(file, state, (by_key, "given", f"--optimizer-names {path}"))
-    if not found.is_unique:
-        lines = [*found.defects] or [found.source]
-        raise UsageError(listed(f"{path}: the names do not fit", lines))
+    found = {}
+    for place, names in lists.items():
+        state = states[places[place]][1]
+        if len(names) != len(state.entries):
+            entries = plural(state.entries, "entry", "entries")
+            raise UsageError(
+                f"{path}: has {plural(len(names), 'name')}; {state.at or 'the optimizer'} has {entries}",
+                hint="one name a line for each entry, in the order of the groups: `inspect --optimizer` shows it",
+            )
+        found[places[place]] = {entry.key: name for entry, name in zip(state.entries, names, strict=True)}
     return found
 
 

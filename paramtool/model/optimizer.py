@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass, frozen
+from paramtool.model import objects
 from paramtool.model.alias import Alias
 from paramtool.model.objects import Node
 from paramtool.model.plan import Requirement, Target
@@ -68,8 +69,8 @@ class Group:
 
     keys: tuple[int | str, ...]
     """In the order of the group."""
-    settings: Node
-    """A mapping, without `params` and `param_names`."""
+    settings: objects.Mapping
+    """Without `params` and `param_names`."""
     names: tuple[str, ...] = ()
     """`param_names`; empty where the file has none."""
 
@@ -132,6 +133,11 @@ class OptimizerState:
     numbered: tuple[NumberedSlots, ...] = ()
     """Where its tensors are, if that is by numbers: Keras."""
 
+    @property
+    def param_names(self) -> dict[int | str, str]:
+        """{key: its one of `param_names`} of the entries that have one."""
+        return dict(pair for group in self.groups for pair in zip(group.keys, group.names, strict=False))
+
 
 @frozen
 class Parameter:
@@ -185,16 +191,15 @@ class Binding:
             return f"not bound: {self.defects[0]}" + f" (and {len(self.defects) - 1} more)" * (len(self.defects) > 1)
         if not self.is_unique:
             return self._doubt
-        entries = len(self.optimizer.entries)
         match self.how:
             case "names":
                 return f"bound by names ({self.source})"
             case "given" | "record":
                 return f"bound by {self.source}"
             case "shapes":
-                return f"bound by shapes: one place fits each of {self._counted(entries)}"
+                return f"bound by shapes: one place fits each of {self._counted}"
         assumed = ", assuming the order of model.parameters()" if self.optimizer.form in ("torch", "dcp") else ""
-        return f"bound by order of {self._counted(entries)} ({self.source}){self._compared}{assumed}"
+        return f"bound by order of {self._counted} ({self.source}){self._compared}{assumed}"
 
     @property
     def _compared(self) -> str:
@@ -215,8 +220,10 @@ class Binding:
         why = f"order not known ({self.source})" if self.how == "shapes" else f"several places fit in {self.source}"
         return f"ambiguous: {many} neighbours{sets} of one shape, {why}"
 
-    def _counted(self, entries: int) -> str:
+    @property
+    def _counted(self) -> str:
         """How many of the parameters have an entry."""
+        entries = len(self.optimizer.entries)
         if self.unbound:
             return f"{entries} of the model's {plural(entries + len(self.unbound), 'parameter')}"
         return f"the model's {plural(entries, 'parameter')}"

@@ -34,7 +34,7 @@ def test_an_entry_is_split_by_the_map_of_its_parameter() -> None:
     (concerned,) = found.concerned()
     made = dict(found.joined(concerned))
     assert [entry.name for entry in made[0]] == ["model.a0", "model.a1"]
-    offsets = [target.copies[0].terms[0][1].offset for entry in made[0] for _, target in entry.slots]  # type: ignore[union-attr]
+    offsets = [target.copies[0].terms[0][1].offset for entry in made[0] for target in entry.slots.values()]  # type: ignore[union-attr]
     assert offsets == [0, 1]
 
 
@@ -60,5 +60,5 @@ def test_untied_parameters_need_a_choice() -> None:
 def test_the_order_in_a_group(ranks: Any, order: list[str]) -> None:
     """That of the new model where all of its names are known; else new entries are where the first old one was."""
     found = one(ranks=ranks)
-    group = found.in_group([0, 1, 2], {0: (NewEntry("model.x", ()),)})
+    group = found.in_group([0, 1, 2], {0: (NewEntry("model.x", {}),)})
     assert [found.called(*pair).removeprefix("model.") for pair in group] == order

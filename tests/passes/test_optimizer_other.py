@@ -87,11 +87,10 @@ class TestOptax:
 
     def test_new_parameters_are_in_every_tree(self) -> None:
         node = tree(mu=tensors("opt/mu", **SHAPES), nu=tree(w=TensorRef("opt/nu/w"), mu=EMPTY, b=EMPTY))
-        names = {(name,): f"params/{name}" for name in SHAPES}
         new = {("w",): [("x", "w")], ("mu",): [], ("b",): [("b",)]}
         held = {("mu", ("x", "w")): "opt/mu/x/w", ("mu", ("b",)): "opt/mu/b", ("nu", ("x", "w")): "opt/nu/x/w"}
         kept = {place: TensorRef(name) for place, name in held.items()}
-        assert optax.rebuilt(node, names, new, kept) == tree(
+        assert optax.rebuilt(node, new, kept) == tree(
             mu=tree(x=tree(w=TensorRef("opt/mu/x/w")), b=TensorRef("opt/mu/b")),
             nu=tree(x=tree(w=TensorRef("opt/nu/x/w")), b=EMPTY),
         )
@@ -111,7 +110,7 @@ def test_numbers_follow_in_every_block() -> None:
     found = MovedState(EMPTY)
     moving = move.Moving(made, bound, (), {}, move.NOTHING_SAID, made, None, found)
     view = contiguous(0, DTYPES["float32"], (1,))
-    new = (*(move.NewEntry(name, tuple((slot, whole("", view)) for slot in "mvh")) for name in "xy"),)
+    new = (*(move.NewEntry(name, {slot: whole("", view) for slot in "mvh"}) for name in "xy"),)
     node, names = moving.write_numbers({0: new})
     assert names == {0: "x", 1: "y", 2: "b"}
     assert found.renamed == {"v/4": "v/6", "v/5": "v/7", "v/7": "v/10", "v/8": "v/11"}

@@ -49,8 +49,7 @@ def bind(
     by_key: dict[Key, str] = {key: key for key in asked.keys if isinstance(key, str)}
     if by_key and len(by_key) == len(asked.keys):
         return _named(asked, by_key, complete, "names", "the names of its entries")
-    names = dict(pair for group in state.groups for pair in zip(group.keys, group.names, strict=False))
-    if names and (found := _by_param_names(asked, names, complete)):
+    if state.param_names and (found := _by_param_names(asked, state.param_names, complete)):
         return found
     if not complete:
         missing = orders[0].missing if orders else "no model is known that it belongs to"
@@ -245,13 +244,14 @@ def _search(
         ]
     numbers = {kind: k for k, kind in enumerate(places)}
     search = PlaceSearch([numbers[kind] for kind in kinds], list(places.values()), groups, len(order.parameters))
+    nothing = _Placings(order, order.source, {}, None)
     if not search.run():
-        return _Placings(order, order.source, {}, None)
+        return nothing
     named = [parameter.name for parameter in order.parameters]
     names = {asked.keys[k]: named[place] for k, place in enumerate(search.fixed) if place >= 0}
     sets = tuple(tuple(named[j] for j in places) for places in search.components())
     if not sets and not _is_flat_length(asked, [order.parameters[j].shape for j in search.fixed]):
-        return _Placings(order, order.source, {}, None)
+        return nothing
     return _Placings(order, order.source, names, lambda k: {named[j] for j in search.candidates(k)}, sets)
 
 
@@ -288,14 +288,12 @@ def contradictions(asked: Entries, order: Order) -> Iterator[str]:
         yield f"{at}: {many_entries}, more than the model's {plural(len(parameters), 'parameter')} ({order.source})"
     many = {parameter.shape for parameter in parameters}
     same = order.is_known and len(entries) == len(parameters)
-    found = False
-    for k, (entry, expected) in enumerate(zip(asked.state.entries, asked.expected, strict=True)):
-        if not any(map(expected.allows, many)):
-            found = True
-            wanted = f"; expected that of {parameters[k].name!r}, {list(parameters[k].shape)}" if same else ""
-            has = shown_slots(asked, entry)
-            yield f"{entry_text(asked, entry.key)}: no parameter has the shape of {has}{wanted}"
-    if not found and len(entries) <= len(parameters):
+    strange = [k for k, expected in enumerate(asked.expected) if not any(map(expected.allows, many))]
+    for k in strange:
+        wanted = f"; expected that of {parameters[k].name!r}, {list(parameters[k].shape)}" if same else ""
+        has = shown_slots(asked, asked.state.entries[k])
+        yield f"{entry_text(asked, entries[k])}: no parameter has the shape of {has}{wanted}"
+    if not strange and len(entries) <= len(parameters):
         yield f"{at}: more entries of some shapes than the model has parameters of them"
 
 

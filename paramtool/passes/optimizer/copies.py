@@ -18,7 +18,7 @@ from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY, Node, TensorRef
 from paramtool.model.optimizer import Binding, Group, Move, OptimizerState, Slot, StateEntry
-from paramtool.model.view import View, Views
+from paramtool.model.view import View
 from paramtool.passes.optimizer.tree import LIST, outermost
 
 NAMED = "fp32"
@@ -95,20 +95,10 @@ def stale(checkpoint: Checkpoint, moves: Sequence[Move]) -> tuple[str, str] | No
     for move in moves:
         own = [name for name in move.old if name in views and checkpoint.entries[name].role == "model"]
         prefix = next((one for one in prefixes if own and own[0].startswith(one)), "")
-        if own and (found := _copy_of(own, prefix, views, by_end)):
-            return own[0], found
+        inner = [name.removeprefix(prefix) for name in own]
+        for first in by_end.get(inner[0], ()) if own else ():
+            at = first.removesuffix(inner[0])
+            copied = [left[at + one].shape if at + one in left else None for one in inner]
+            if copied == [views[name].shape for name in own]:
+                return own[0], first
     return None
-
-
-def _copy_of(own: Sequence[str], prefix: str, views: Views, by_end: Mapping[str, list[str]]) -> str:
-    """The copy of the first of some parameters, where all have one under the same prefix; empty else."""
-    inner = [name.removeprefix(prefix) for name in own]
-    for first in by_end.get(inner[0], ()):
-        at = first.removesuffix(inner[0])
-        copied = [f"{at}{one}" for one in inner]
-        if all(
-            copy in by_end.get(one, ()) and views[copy].shape == views[name].shape
-            for copy, one, name in zip(copied, inner, own, strict=True)
-        ):
-            return first
-    return ""

@@ -11,7 +11,7 @@ With `multi_precision`, float16 parameters have float32 copies: a pair of the co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from collections.abc import Mapping as Map
 
 from paramtool.errors import some
@@ -19,7 +19,8 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Mapping, Node, Opaque, TensorRef, part, tensor_names
 from paramtool.model.objects import Sequence as Listed
 from paramtool.model.optimizer import Group, OptimizerState, Order, Parameter, Slot, SlotKind, StateEntry
-from paramtool.model.view import Shapes, View
+from paramtool.model.view import Shapes
+from paramtool.passes.optimizer.tree import texts
 
 FORM = "gluon"
 NAME, OPTIMIZERS = "mxnet states", "mxnet.optimizer.optimizer"
@@ -71,19 +72,14 @@ def states(checkpoint: Checkpoint, shapes: Shapes) -> Iterator[OptimizerState]:
     refused = f"what it keeps for {some(strange, 4)} is not known" if strange else ""
     keys = tuple(entry.key for entry in entries)
     plain = tuple((_WORDS.get(key, key), child) for key, child in settings.items() if isinstance(child, Leaf))
-    group = Group(keys, Mapping("dict", plain), _names(settings.get("idx2name"), keys))
+    # The names that a Module gave the optimizer, where they are those of all entries
+    said = settings.get("idx2name")
+    named = dict(said.items) if isinstance(said, Mapping) else {}
+    group = Group(keys, Mapping("dict", plain), texts(map(named.get, keys)))
     yield OptimizerState("", FORM, name, tuple(entries), (group,), masters=masters, refused=refused)
 
 
 _WORDS = {"wd": "weight_decay"}
-
-
-def _names(node: Node | None, keys: Sequence[int | str]) -> tuple[str, ...]:
-    """The names that a Module gave the optimizer; none where they are not those of all entries."""
-    found = dict(node.items) if isinstance(node, Mapping) else {}
-    texts = [found.get(key) for key in keys]
-    names = tuple(one.value for one in texts if isinstance(one, Leaf) and isinstance(one.value, str))
-    return names if len(names) == len(keys) else ()
 
 
 def _master(node: Node, name: str) -> tuple[Node, str]:
@@ -119,12 +115,12 @@ def order(model: Checkpoint) -> Order | None:
     """The parameters of a file of MXNet in the order of a Trainer; None for other files, and other names."""
     if not model.format.startswith("mxnet"):
         return None
-    views = {name: entry.value for name, entry in model.entries.items() if isinstance(entry.value, View)}
+    views = model.views()
     own = {name: name.removeprefix(_PREFIXES[0]).removeprefix(_PREFIXES[1]) for name in views}
     if any("." in name for name in own.values()):
         return None
-    trained = [n for n in views if not n.startswith(_PREFIXES[1]) and not _NOT_TRAINED.fullmatch(own[n])]
-    trained.sort(key=own.__getitem__)
-    parameters = tuple(Parameter(name, views[name].shape) for name in trained)
-    aliases = {own[name]: name for name in trained if own[name] != name}
+    trained = (n for n in views if not n.startswith(_PREFIXES[1]) and not _NOT_TRAINED.fullmatch(own[n]))
+    ordered = sorted(trained, key=own.__getitem__)
+    parameters = tuple(Parameter(name, views[name].shape) for name in ordered)
+    aliases = {own[name]: name for name in ordered if own[name] != name}
     return Order(parameters, "the sorted names of collect_params", True, aliases=aliases)

@@ -48,7 +48,7 @@ class NewEntry(NamedTuple):
     """What is kept for a new parameter."""
 
     name: str
-    slots: tuple[tuple[str, Target | Node], ...]
+    slots: Mapping[str, Target | Node]
 
 
 Made = Mapping[EntryKey, tuple[NewEntry, ...]]
@@ -91,7 +91,7 @@ def moved(
     says why the state of one cannot follow.
     """
     found = MovedState(checkpoint.objects)
-    parameters = model if model is not None else checkpoint
+    parameters = model or checkpoint
     counts = [len(one.optimizer.groups) for one in bindings if one.optimizer.form != tree.LIST]
     for binding in bindings:
         one = Moving(checkpoint, binding, moves, renamed, choice, parameters, ranks, found)
@@ -139,13 +139,10 @@ class Moving:
         """The error for state that cannot follow."""
         return refusal(self.checkpoint.path, self.state.at, reason, hint or self.hint)
 
-    def new_name(self, key: EntryKey) -> str:
-        """The new name of the parameter of an entry that stays what it is."""
-        return self.renamed.get(self.names[key], self.names[key])
-
     def called(self, key: EntryKey, one: NewEntry | None) -> str:
-        """The name of the parameter of a new entry; empty where it is not known."""
-        return one.name if one is not None else self.new_name(key) if key in self.names else ""
+        """The name of the parameter of a new entry, or of one that stays; empty where it is not known."""
+        name = self.names.get(key, "")
+        return one.name if one is not None else self.renamed.get(name, name)
 
     def pair(self, one: EntryKey, other: EntryKey) -> str:
         """Two parameters, for people."""
@@ -159,10 +156,10 @@ class Moving:
 
     def slot_of(self, key: EntryKey, called: str) -> Slot:
         """A slot of an entry; PlanError where it has none of this name."""
-        found = next((slot for slot in self.entries[key].slots if slot.key == called), None)
-        if found is None:
-            raise self.refusal(f"it keeps no {called!r} for {self.names[key]!r}")
-        return found
+        for slot in self.entries[key].slots:
+            if slot.key == called:
+                return slot
+        raise self.refusal(f"it keeps no {called!r} for {self.names[key]!r}")
 
     def through(self, move: Move, views: Views, slot: Slot) -> SlotTargets:
         """The same map once more; PlanError where what is kept does not fit it."""
@@ -179,10 +176,12 @@ class Moving:
     def run(self) -> None:
         """Find what becomes of it; PlanError where it is of a form, or of a kind, that is not moved."""
         if self.moves and not self.binding.is_unique:
-            hint = "--optimizer-names FILE says whose its entries are (docs/optimizers.md has an example)"
-            raise self.refusal(self.binding.words, hint)
+            raise self.refusal(
+                self.binding.words,
+                "--optimizer-names FILE says whose its entries are (docs/optimizers.md has an example)",
+            )
         moving = [*self.concerned()]
-        renames = any(self.new_name(key) != name for key, name in self.names.items())
+        renames = any(self.called(key, None) != name for key, name in self.names.items())
         has_names = any(isinstance(key, str) for key in self.entries) or any(one.names for one in self.state.groups)
         if not moving and not self.is_reordered() and not (renames and has_names):
             return
@@ -203,8 +202,7 @@ class Moving:
         self.found.bindings.append(replace(self.binding, optimizer=state, names=own))
         if moving and self.state.form != tree.LIST:
             self.found.warnings += self.trajectory()
-        before = sum(len(one.keys) + len(one.gone) for one in moving)
-        self.found.counts[self.state.at] = before, sum(map(len, made.values()))
+        self.found.counts[self.state.at] = len(made), sum(map(len, made.values()))
 
     def trajectory(self) -> Iterator[str]:
         """What will not be the same in a training that continues."""
@@ -219,8 +217,7 @@ class Moving:
                 "training that continues is not the same"
             )
         derived = {slot.key for entry in self.state.entries for slot in entry.slots if slot.kind == "derived"}
-        if derived:
-            left = ", ".join(sorted(derived))
+        if left := ", ".join(sorted(derived)):
             yield f"{at}: {left} of joined or split parameters are left out: each step calculates them anew"
 
     # What the new parameters get
@@ -231,9 +228,7 @@ class Moving:
         # PlanError where a parameter is joined or split under one of its names, and stays what it is under another
         read = {name for move in self.moves for name in move.old}
         made = {name for move in self.moves for name in move.new}
-        views = {
-            self.weights[name]: name for name in read if name in self.weights and self.weights[name] in self.by_view
-        }
+        views = {self.weights[name]: name for name in read if self.weights.get(name) in self.by_view}
         for name, view in self.weights.items():
             if view in views and name not in read and name not in made and name.startswith(self.prefix):
                 raise self.refusal(f"{views[view]!r} changes, and its other name {name!r} keeps what it was")
@@ -243,8 +238,9 @@ class Moving:
             if not every:
                 continue
             self.choose(keys, move)
-            there = tuple(dict.fromkeys(key for key in keys.values() if key is not None))
-            if lacking := [name for name, key in keys.items() if key is None]:
+            held = {name: key for name, key in keys.items() if key is not None}
+            there = tuple(dict.fromkeys(held.values()))
+            if lacking := [name for name in keys if name not in held]:
                 has = self.names[there[0]]
                 raise self.refusal(f"{has!r} has an entry, and {some(lacking, SHOWN)} beside it has none")
             before = {seen[key] for key in every if key in seen}
@@ -253,7 +249,6 @@ class Moving:
             if before:
                 raise self.refusal(f"{self.names[there[0]]!r} becomes a part of several parameters")
             seen |= dict.fromkeys(every, frozenset(every))
-            held = {name: key for name, key in keys.items() if key is not None}
             yield Concerned(there, move, held, tuple(key for key in every if key not in there))
 
     def choose(self, keys: dict[str, EntryKey | None], move: Move) -> None:
@@ -273,15 +268,15 @@ class Moving:
         self.hint = _TIE if move.twins and not self.choice.tied else ""
         self.check_groups(keys)
         weights = self.through(move, {name: self.weights[name] for name in move.old}, Slot("", "weight"))
-        shares, without = self.untied(_alike(weights.targets))
+        alike = _alike(weights.targets)
+        shares, without = self.untied(alike)
         self.made_by |= dict.fromkeys(shares, one)
-        if self.is_flat and (one.gone or len(shares) > len(_alike(weights.targets)) or weights.changes):
+        if self.is_flat and (one.gone or len(shares) > len(alike) or weights.changes):
             raise self.refusal("L-BFGS keeps products of vectors over all parameters, which tied or summed ones change")
         kept = [slot.key for slot in self.entries[keys[0]].slots if slot.kind != "derived"]
         slots = [(key, self.slot(key, one, shares)) for key in kept]
         entries = tuple(
-            NewEntry(name, () if name in without else tuple((key, made[name]) for key, made in slots))
-            for name in shares
+            NewEntry(name, {key: made[name] for key, made in slots if name not in without}) for name in shares
         )
         self.hint = ""
         first = min(keys, key=[*self.entries].index)
@@ -318,19 +313,17 @@ class Moving:
 
     def difference(self, one: int, other: int) -> str:
         """The first setting in which two groups differ."""
-        mine, theirs = (self.state.groups[k].settings for k in (one, other))
-        if isinstance(mine, objects.Mapping) and isinstance(theirs, objects.Mapping):
-            others = dict(theirs.items)
-            for key, value in mine.items:
-                found = others.get(key)
-                if found != value and isinstance(value, Leaf) and isinstance(found, Leaf):
-                    return f" ({objects.word(key)} {value.value!r} and {found.value!r})"
+        mine, theirs = (dict(self.state.groups[k].settings.items) for k in (one, other))
+        for key, value in mine.items():
+            found = theirs.get(key)
+            if found != value and isinstance(value, Leaf) and isinstance(found, Leaf):
+                return f" ({objects.word(key)} {value.value!r} and {found.value!r})"
         return ""
 
     def slot(self, called: str, one: Concerned, shares: Mapping[str, int]) -> Mapping[str, Target | Node]:
         """One slot of the new parameters; `shares` are by how many the state of each is shared."""
         keys, move, new = one.keys, one.move, [*shares]
-        held = {key: next(slot for slot in self.entries[key].slots if slot.key == called) for key in keys}
+        held = {key: self.slot_of(key, called) for key in keys}
         first = held[keys[0]]
         if {slot.kind for slot in held.values()} != {first.kind}:
             raise self.refusal(f"{called!r} is not kept in one way for {some([self.names[key] for key in keys], 4)}")
@@ -361,17 +354,17 @@ class Moving:
             raise self.refusal(
                 f"{called!r} is quantised, and a part of it is no share (--untied-state copy and zero are)"
             )
-        moments = moments_of(called) or called
+        moments = called.replace("absmax", "state")
         states, scales = (
             {name: self.view(self.slot_of(key, slot)) for name, key in one.held.items()} for slot in (moments, called)
         )
         made = self.through(one.move, states, Slot(moments, "weight")).targets
         targets = [target for target in made if target.name in shares]
-        try:
-            moved_scales = block_scales(targets, states, scales)
+        try:  # with the moments, too: no block is cut
+            found = block_scales(targets, states, scales)
         except LayoutError as error:
             raise self.refusal(f"{called!r}: {error.message}") from None
-        return {target.name: target for target in (targets if moments == called else moved_scales)}
+        return {target.name: target for target in (targets if moments == called else found)}
 
     def scalar(self, held: Mapping[EntryKey, Slot], new: Sequence[str]) -> Mapping[str, Target | Node]:
         """One number or value for all parts, which must agree."""
@@ -396,10 +389,10 @@ class Moving:
         """Whether the entries of a group have another order in the model that the output is for."""
         return any([key for key, _ in self.in_group(one.keys, {})] != [*one.keys] for one in self.state.groups)
 
-    def held(self, key: EntryKey, one: NewEntry | None) -> dict[str, Target | Node]:
+    def held(self, key: EntryKey, one: NewEntry | None) -> Mapping[str, Target | Node]:
         """{slot: what is kept} of a new entry, or of one that stays."""
         if one is not None:
-            return dict(one.slots)
+            return one.slots
         return {slot.key: TensorRef(slot.tensor) for slot in self.entries[key].slots}
 
     def placed(self, value: Target | Node | None, name: str) -> Node:
@@ -414,18 +407,17 @@ class Moving:
 
     def write(self, made: Made) -> Written:
         """The new node of torch's optimizers, and of lists."""
-        groups = [self.in_group(group.keys, made) for group in self.state.groups]
         entries: dict[Key, Node] = {}
         listed: list[list[tuple[Key, str]]] = []
         names: dict[EntryKey, str] = {}
         old = tree.node_at(self.checkpoint.objects, self.state.at)
         there = tree.entries_of(old, self.state.form)
-        said = {key: name for one in self.state.groups for key, name in zip(one.keys, one.names, strict=False)}
+        said = self.state.param_names
         renumbers = bool(made) or self.is_reordered()
         flat = self.is_flat and bool(made)
-        for group in groups:
+        for group in self.state.groups:
             listed.append([])
-            for key, one in group:
+            for key, one in self.in_group(group.keys, made):
                 name = self.called(key, one)
                 if isinstance(key, str):
                     new: EntryKey = self.relative(key, key, name) if name else key
@@ -438,31 +430,29 @@ class Moving:
                 elif one is None and key in there and not flat:
                     entries[new] = self.below(there[key], key, new)
         if flat:
-            entries[listed[0][0][0]] = self.vectors(there, groups, listed[0][0][0])
+            entries[listed[0][0][0]] = self.vectors(there, made, listed[0][0][0])
         self.emptied = frozenset(k for k, one in enumerate(self.state.groups) if one.keys and not listed[k])
         if self.emptied and self.state.masters:
             raise self.refusal(f"group {min(self.emptied)} would have no parameter any more, and has float32 copies")
         return tree.rewritten(old, self.state.form, listed, entries, self.emptied), names
 
-    def vectors(
-        self, there: Mapping[Key, Node], groups: Sequence[Sequence[tuple[EntryKey, NewEntry | None]]], new: Key
-    ) -> Node:
+    def vectors(self, there: Mapping[Key, Node], made: Made, new: Key) -> Node:
         """The one entry of L-BFGS, whose vectors go over all parameters."""
         (old, node), *others = there.items()
-        if others or {*self.names} != {*self.entries} or len(groups) > 1:
+        if others or {*self.names} != {*self.entries} or len(self.state.groups) > 1:
             raise self.refusal("L-BFGS keeps vectors over all parameters, and not all of them are known")
         shapes = {self.names[key]: self.weights[self.names[key]].shape for key in self.entries}
 
         def parts(vector: View) -> Iterator[Target]:
             places = windows(vector, shapes)
-            for key, one in groups[0]:
+            for key, one in self.in_group(self.state.groups[0].keys, made):
                 if one is None:
                     yield whole("", places[self.names[key]])
                 else:
                     by = self.made_by[one.name]
                     views = {name: places[self.names[its]] for name, its in by.held.items()}
-                    made = self.through(by.move, views, Slot("", "first")).targets
-                    yield next(target for target in made if target.name == one.name)
+                    targets = self.through(by.move, views, Slot("", "first")).targets
+                    yield next(target for target in targets if target.name == one.name)
 
         def moved(child: Node) -> Node:
             if isinstance(child, objects.Sequence):
@@ -479,10 +469,9 @@ class Moving:
 
     def write_trees(self, made: Made) -> Written:
         """The new node of optax, whose trees have the names of the parameters."""
-        paths = optax.paths(self.checkpoint.objects, self.names.values())
-        by_name = {name: path for path, name in paths.items()}
+        by_name = optax.paths(self.checkpoint.objects, self.names.values())
         tensors: dict[tuple[str, tuple[str, ...]], Node] = {}
-        new: dict[tuple[str, ...], list[tuple[str, ...]]] = {path: [] for path in paths}
+        new: dict[tuple[str, ...], list[tuple[str, ...]]] = {path: [] for path in by_name.values()}
         names: dict[EntryKey, str] = {}
         base = self.state.at.replace(".", SEPARATOR)
         for key, name in self.names.items():
@@ -494,7 +483,7 @@ class Moving:
                 names[called.removeprefix(self.prefix)] = called
                 for slot, value in self.held(key, one).items():
                     tensors[slot, path] = self.placed(value, SEPARATOR.join((base, slot, *path)))
-        return optax.rebuilt(tree.node_at(self.checkpoint.objects, self.state.at), paths, new, tensors), names
+        return optax.rebuilt(tree.node_at(self.checkpoint.objects, self.state.at), new, tensors), names
 
     def write_numbers(self, made: Made) -> Written:
         """The new node of Keras, whose variables are numbered, those of the parameters behind each other."""
@@ -525,15 +514,17 @@ class Moving:
         the old ones were.
         """
         order = [(key, one) for key in group for one in made.get(key, (None,))]
-        old = [self.names.get(key, "") for key in group]
         by_name = {self.called(*pair): pair for pair in order}
-        if self.ranks is not None and len(by_name) == len(order) and by_name.keys() <= self.ranks.keys():
-            return [by_name[name] for name in sorted(by_name, key=self.ranks.__getitem__)]
-        if not made or len(by_name) < len(order):
+        if len(by_name) < len(order):
             return order
-        if {*by_name, *old} <= self.rank.keys() and old == sorted(old, key=self.rank.__getitem__):
-            return [by_name[name] for name in sorted(by_name, key=self.rank.__getitem__)]
-        return [by_name[name] for name in tree.module_order(by_name)] if tree.is_module_order(old) else order
+        old, names = [self.names.get(key, "") for key in group], [*by_name]
+        if self.ranks is not None and by_name.keys() <= self.ranks.keys():
+            names.sort(key=self.ranks.__getitem__)
+        elif made and {*names, *old} <= self.rank.keys() and old == sorted(old, key=self.rank.__getitem__):
+            names.sort(key=self.rank.__getitem__)
+        elif made and tree.is_module_order(old):
+            names = tree.module_order(names)
+        return [by_name[name] for name in names]
 
     def relative(self, said: str, key: EntryKey, name: str) -> str:
         """A new name as the optimizer writes names: with the same words before it, if it has some."""
@@ -569,7 +560,7 @@ class Moving:
     def entry(self, key: Key, one: NewEntry) -> Node:
         """The node of a new entry; its tensors are named by their places."""
         items: dict[Key, Node] = {}
-        for slot, value in one.slots:
+        for slot, value in one.slots.items():
             node = self.placed(value, f"{self.path(key)}.{slot}" if slot else self.path(key))
             if not slot:
                 return node
@@ -618,21 +609,18 @@ def block_scales(targets: Sequence[Target], states: Views, absmax: Views) -> lis
 
     LayoutError where the map of the moments cuts a block, or changes values.
     """
-    made = []
-    for target in targets:
-        dtype = next(iter(absmax.values())).dtype
-        copies = []
-        for copy in target.copies:
-            name, there, here = _in_blocks(copy, target, states)
-            held = absmax[name]
-            term = View(held.storage, dtype, held.offset + there.offset, there.shape, there.strides)
-            copies.append(Copy(replace(here, storage=target.name, dtype=dtype), ((1, term),)))
-        made.append(Target(target.name, dtype, (-(-prod(target.shape) // BLOCK),), tuple(copies)))
-    return made
+    dtype = next(iter(absmax.values())).dtype
+    return [
+        Target(
+            one.name, dtype, (-(-prod(one.shape) // BLOCK),),
+            tuple(_in_blocks(copy, one, states, absmax) for copy in one.copies),
+        )
+        for one in targets
+    ]  # fmt: skip
 
 
-def _in_blocks(copy: Copy, target: Target, states: Views) -> tuple[str, View, View]:
-    """The old tensor of a copy, and what is copied there and in the new tensor, with a block for each element."""
+def _in_blocks(copy: Copy, target: Target, states: Views, absmax: Views) -> Copy:
+    """The copy of the scales of what a copy of moments moves."""
     if not copy.is_plain:
         raise LayoutError(f"{target.name!r} would be calculated, and quantised moments only move")
     here, term = copy.destination, copy.source
@@ -655,22 +643,12 @@ def _in_blocks(copy: Copy, target: Target, states: Views) -> tuple[str, View, Vi
     )
     if any(start % BLOCK for start in starts) or (length % BLOCK and not (prod(outer) == 1 and ends)):
         raise LayoutError(f"blocks of {BLOCK} elements of {name!r} would be cut")
-    shape = (*outer, -(-length // BLOCK))
+    held, shape = absmax[name], (*outer, -(-length // BLOCK))
     there, here = (
-        View(view.storage, view.dtype, view.offset // BLOCK, shape, (*(n // BLOCK for n in view.strides[:count]), 1))
-        for view in both
+        View(storage, held.dtype, start + one.offset // BLOCK, shape, (*(n // BLOCK for n in one.strides[:count]), 1))
+        for one, storage, start in zip(both, (held.storage, target.name), (held.offset, 0), strict=True)
     )
-    return name, there, here
-
-
-def moments_of(called: str) -> str:
-    """The slot of the moments that a slot of scales belongs to; empty for any other slot.
-
-    >>> moments_of("q.absmax2"), moments_of("q.qmap1")
-    ('q.state2', '')
-    """
-    before, _, last = called.rpartition("absmax")
-    return f"{before}state{last}" if last in ("1", "2") else ""
+    return Copy(here, ((1, there),))
 
 
 # --- The state of L-BFGS: vectors over all parameters in order, kept once, under the first one -----------------------

@@ -75,47 +75,37 @@ def states(checkpoint: Checkpoint, shapes: Shapes) -> Iterator[OptimizerState]:
         for at, names in _mappings(checkpoint.objects)
         if at and names and all(roles.get(name, "optimizer") != "optimizer" for name in names.values())
     ]
-    for path, node in outermost(checkpoint.objects, of_optimizers, (Mapping,)):
-        found = ((at, names, slot_trees(node, names)) for at, names in models)
-        first = next((one for one in found if one[2]), None)
-        if first is not None:
-            yield _state(checkpoint, (".".join(path), node), *first, shapes=shapes)
-
-
-def _state(
-    checkpoint: Checkpoint, place: tuple[str, Mapping], at: _Path, names: Map[_Path, str], trees: Sequence[SlotTree], *,
-    shapes: Shapes,
-) -> OptimizerState:  # fmt: skip
-    """The state at a path; the parameters are at another."""
-    inside = SEPARATOR.join((*at, ""))
-    prefixes = (section.prefix for section in checkpoint.sections if section.role == "model")
-    cut = max((len(prefix) for prefix in prefixes if inside.startswith(prefix)), default=0)
-    entries = []
-    for path, name in names.items():
-        slots = tuple(_slot(tree, path, shapes, shapes.get(name)) for tree in trees if path in tree.tensors)
-        entries.append(StateEntry(name[cut:], 0, slots))
-    group = Group(tuple(entry.key for entry in entries), EMPTY)
-    fields = ", ".join(dict.fromkeys(tree.at[-1] if tree.at else "" for tree in trees))
-    known = {name for tree in trees for name in tree.tensors.values()}
-    lost = [
-        name
-        for _, name in leaves(place[1])
-        if name not in known and prod(shapes.get(name, ())) > _LEAST and name.rpartition(SEPARATOR)[2] not in _OF_ALL
-    ]
-    refused = f"{some(lost, 4)} {'has' if len(lost) == 1 else 'have'} not the name of a parameter" if lost else ""
-    return OptimizerState(place[0], FORM, f"optax ({fields})", tuple(entries), (group,), refused=refused)
+    for place, node in outermost(checkpoint.objects, of_optimizers, (Mapping,)):
+        fitting = ((at, names, slot_trees(node, names)) for at, names in models)
+        at, names, trees = next((one for one in fitting if one[2]), ((), {}, []))
+        if not trees:
+            continue
+        inside = SEPARATOR.join((*at, ""))
+        prefixes = (section.prefix for section in checkpoint.sections if section.role == "model")
+        cut = max((len(prefix) for prefix in prefixes if inside.startswith(prefix)), default=0)
+        entries = []
+        for path, name in names.items():
+            slots = tuple(_slot(tree, path, shapes, shapes.get(name)) for tree in trees if path in tree.tensors)
+            entries.append(StateEntry(name[cut:], 0, slots))
+        group = Group(tuple(entry.key for entry in entries), EMPTY)
+        fields = ", ".join(dict.fromkeys(("", *tree.at)[-1] for tree in trees))
+        known = {name for tree in trees for name in tree.tensors.values()}
+        strange = (name for _, name in leaves(node) if name not in known and prod(shapes.get(name, ())) > _LEAST)
+        lost = [name for name in strange if name.rpartition(SEPARATOR)[2] not in _OF_ALL]
+        refused = f"{some(lost, 4)} {'has' if len(lost) == 1 else 'have'} not the name of a parameter" if lost else ""
+        yield OptimizerState(".".join(place), FORM, f"optax ({fields})", tuple(entries), (group,), refused=refused)
 
 
 def _slot(tree: SlotTree, path: _Path, shapes: Shapes, shape: Shape | None) -> Slot:
     """What a transformation keeps for a parameter; it is of an unknown kind where it has another shape."""
     tensor = tree.tensors[path]
-    kind = KINDS.get(tree.at[-1] if tree.at else "", "unknown")
+    kind = KINDS.get(("", *tree.at)[-1], "unknown")
     if kind != "factored" and shapes.get(tensor) != shape:
         kind = "unknown"
     return Slot(SEPARATOR.join(tree.at), kind, tensor)
 
 
-def slot_trees(node: Node, names: Map[_Path, str]) -> list[SlotTree]:
+def slot_trees(node: Node, names: Map[_Path, object]) -> list[SlotTree]:
     """The mappings below an optimizer that have the names of the parameters, in order, and none that is inside one."""
     inner = {path[:k] for path in names for k in range(1, len(path) + 1)}
 
@@ -152,26 +142,24 @@ def _mappings(node: Node) -> Iterator[tuple[_Path, dict[_Path, str]]]:
 # Writing
 
 
-def paths(objects: Node, names: Collection[str]) -> dict[_Path, str]:
-    """{path below the mapping of the parameters: name}, of those with these names; empty where no mapping has them."""
+def paths(objects: Node, names: Collection[str]) -> dict[str, _Path]:
+    """{name: path below the mapping of the parameters}, of those with these names; empty where no mapping has them."""
     found = [below for _, below in _mappings(objects) if {*below.values()} == {*names}]
-    return found[-1] if found else {}
+    return {name: path for path, name in found[-1].items()} if found else {}
 
 
-def rebuilt(
-    node: Node, names: Map[_Path, str], new: Map[_Path, Sequence[_Path]], tensors: Map[tuple[str, _Path], Node]
-) -> Node:
-    """An optimizer with other parameters: `names` are the old ones, and `new` has the paths at the place of each.
+def rebuilt(node: Node, new: Map[_Path, Sequence[_Path]], tensors: Map[tuple[str, _Path], Node]) -> Node:
+    """An optimizer with other parameters: `new` has the paths at the place of each old one.
 
     `tensors` is {(slot, new path): the tensor that is kept}.  An empty dict for several parameters stays where none of
     them changes, and stands for each of them else.
     """
     made = node
-    for one in slot_trees(node, names):
+    for one in slot_trees(node, new):
         items: dict[_Path, Node] = {}
-        for path in names:
+        for path in new:
             mask = next((mask for mask in one.masked if path[: len(mask)] == mask), None)
-            stays = mask is not None and all([*new[it]] == [it] for it in names if it[: len(mask)] == mask)
+            stays = mask is not None and all([*new[it]] == [it] for it in new if it[: len(mask)] == mask)
             for place in [mask] if mask is not None and stays else new[path]:
                 items.setdefault(place, tensors.get((SEPARATOR.join(one.at), place), EMPTY))
         made = put(made, ".".join(one.at), _nested(items.items()))

@@ -12,7 +12,7 @@ from paramtool.model.objects import Mapping as TreeMapping
 from paramtool.model.objects import subtree, tensor_names
 from paramtool.model.optimizer import Move, Order, Parameter
 from paramtool.model.view import Shape, Shapes
-from paramtool.passes.compat.wanted import Wanted, kind_of, wanted_by
+from paramtool.passes.compat.wanted import kind_of, wanted_by
 
 # --- The two groups that the Trainer of transformers makes: parameters with weight decay, and those without ----------
 #
@@ -142,14 +142,16 @@ def _listed(
         if entry is None or entry.role not in _MODEL or full.startswith(others):
             continue
         name, one = full[cut:], known[full]
-        if one.view is None:
+        view = one.view
+        if view is None:
             missing = missing or f"{full!r} is {kind_of(entry.value)}"
-        elif one.view.dtype.name.startswith(_TRAINED):
-            first = firsts.setdefault(_identity(one), name)
+        elif view.dtype.name.startswith(_TRAINED):
+            identity = one.alias_set, view.storage, view.dtype.name, view.offset, view.shape, view.strides
+            first = firsts.setdefault(identity, name)
             if first != name:
                 aliases[name] = first
             else:
-                parameters[name] = Parameter(name, one.view.shape, may_decay(name))
+                parameters[name] = Parameter(name, view.shape, may_decay(name))
     is_known = bool(source) and not _is_sorted([*parameters])
     unsure = "its names are in alphabetical order" if source else f"{checkpoint.format} does not keep it"
     listed = tuple(parameters.values())
@@ -169,12 +171,6 @@ def is_ordered(checkpoint: Checkpoint, section: str | None) -> bool:
     return checkpoint.format == "torch zip" or (checkpoint.format.startswith("torch") and not is_dict)
 
 
-def _identity(one: Wanted) -> tuple[object, ...]:
-    assert one.view is not None
-    view = one.view
-    return one.alias_set, view.storage, view.dtype.name, view.offset, view.shape, view.strides
-
-
 def _is_sorted(names: Sequence[str]) -> bool:
     """Whether names were put in alphabetical order: then the bias of a module is before its weight.
 
@@ -191,15 +187,9 @@ def _is_sorted(names: Sequence[str]) -> bool:
 
 def sections_of_models(checkpoint: Checkpoint) -> tuple[str | None, ...]:
     """The sections that may be the model of an optimizer; None is what is in no section."""
-    inner = {
-        one.name
-        for one in checkpoint.sections
-        if not any(
-            (other.prefix != one.prefix and other.prefix.startswith(one.prefix)) for other in checkpoint.sections
-        )
-    }
-    named = tuple(one.name for one in checkpoint.sections if one.role == "model" and one.name in inner)
     prefixes = tuple(one.prefix for one in checkpoint.sections)
+    inner = {one for one in prefixes if not any(other != one and other.startswith(one) for other in prefixes)}
+    named = tuple(one.name for one in checkpoint.sections if one.role == "model" and one.prefix in inner)
     outside = any(e.role in _MODEL and not name.startswith(prefixes) for name, e in checkpoint.entries.items())
     return (*named, *((None,) if outside else ()))
 
@@ -221,12 +211,13 @@ def of_class(found: ClassParameters, file: Order, where: str = "the file") -> Or
     for one in found.parameters:
         there = dict.fromkeys(name for own in one.names if (name := file.aliases.get(own, own)) in shapes)
         name = next(iter(there), "")
+        called = name or one.names[0]
         if not name and not (found.saved and is_saved):
-            missing = missing or f"{one.names[0]!r} of {found.source} is not in {where}"
+            missing = missing or f"{called!r} of {found.source} is not in {where}"
         elif name and shapes[name] != one.shape:
             missing = missing or f"{name!r} is {list(shapes[name])}, and {list(one.shape)} in {found.source}"
-        parameters.append(Parameter(name or one.names[0], one.shape, decays(one.names[0], one.is_in_layer_norm)))
-        aliases |= {other: name or one.names[0] for other in (*one.names, *there) if other != (name or one.names[0])}
+        parameters.append(Parameter(called, one.shape, decays(one.names[0], one.is_in_layer_norm)))
+        aliases |= {other: called for other in (*one.names, *there) if other != called}
     if strange:
         missing = missing or f"{strange[0]!r} is not in {found.source}"
     return Order(tuple(parameters), found.source, True, file.section, aliases, missing)

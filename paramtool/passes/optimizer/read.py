@@ -74,8 +74,8 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
             lines.append(f"`state` has {many}; the groups have {plural(len(where), 'entry', 'entries')}")
         # What an optimizer is, and why its state cannot follow
         names = [slot for entry in state.values() if isinstance(entry, Mapping) for slot, _ in _pairs(entry)]
-        first = next((group.settings for group in groups if group.keys), groups[0].settings if groups else None)
-        settings = {str(key): node for key, node in first.items} if isinstance(first, Mapping) else {}
+        first = sorted(groups, key=lambda group: not group.keys)[:1]
+        settings = {str(key): node for group in first for key, node in group.settings.items}
         algorithm, refused = slots.algorithm_of(names, settings)
         if numbered != whole or isinstance(around, Opaque):
             refused = refused or "it was pickled as an object, and not as a state dict"
@@ -97,8 +97,8 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
 
 def plain_views(checkpoint: Checkpoint) -> dict[str, View]:
     """The windows of the plain tensors, and of those whose sign or conjugation is still to be carried out."""
-    windows = ((name, plain_window(entry.value)) for name, entry in checkpoint.entries.items())
-    return {name: view for name, view in windows if view is not None}
+    entries = checkpoint.entries.items()
+    return {name: view for name, entry in entries if (view := plain_window(entry.value)) is not None}
 
 
 def shapes_of(checkpoint: Checkpoint) -> dict[str, Shape]:
@@ -127,23 +127,21 @@ def _numbered(node: Mapping, views: Views) -> Mapping:
         names = [*tensor_names(item)] if isinstance(item, (TensorRef, Opaque)) else []
         return views.get(names[0]) if len(names) == 1 else None
 
-    def number(item: Node) -> Node:
-        view = view_of(item)
-        return item if view is None else Leaf(numbers.setdefault(view, len(numbers)))
-
-    def group(one: Node) -> Node:
-        params = under(one, tree.PARAMS)
-        if not isinstance(one, Mapping) or not isinstance(params, Sequence):
-            return one
-        return with_item(one, tree.PARAMS, replace(params, items=tuple(map(number, params.items))))
-
     listed, state = under(node, tree.GROUPS), under(node, tree.STATE)
     if not isinstance(listed, Sequence) or not isinstance(state, Mapping):
         return node
-    listed = replace(listed, items=tuple(map(group, listed.items)))
+    groups: list[Node] = []
+    for group in listed.items:
+        params = under(group, tree.PARAMS)
+        if isinstance(group, Mapping) and isinstance(params, Sequence):
+            known = ((item, view_of(item)) for item in params.items)
+            items = (item if view is None else Leaf(numbers.setdefault(view, len(numbers))) for item, view in known)
+            group = with_item(group, tree.PARAMS, replace(params, items=tuple(items)))
+        groups.append(group)
     pairs = ((view_of(key), key, child) for key, child in state.items)
-    items = tuple((key if view is None else numbers.get(view, key), child) for view, key, child in pairs)
-    return with_item(with_item(node, tree.STATE, replace(state, items=items)), tree.GROUPS, listed)
+    kept = tuple((key if view is None else numbers.get(view, key), child) for view, key, child in pairs)
+    node = with_item(node, tree.STATE, replace(state, items=kept))
+    return with_item(node, tree.GROUPS, replace(listed, items=tuple(groups)))
 
 
 def _groups(node: Mapping, defects: list[str]) -> Iterator[Group]:
@@ -161,9 +159,7 @@ def _groups(node: Mapping, defects: list[str]) -> Iterator[Group]:
             defects.append(f"`params` of group {k} are not all numbers or names")
             continue
         named = under(one, tree.PARAM_NAMES)
-        listed_names = named.items if isinstance(named, Sequence) else ()
-        names = tuple(item.value for item in listed_names if isinstance(item, Leaf) and isinstance(item.value, str))
-        names = names if len(names) == len(listed_names) else ()
+        names = tree.texts(named.items if isinstance(named, Sequence) else ())
         if names and len(names) != len(keys):
             defects.append(f"group {k} has {len(names)} `param_names` for {plural(len(keys), 'entry', 'entries')}")
         settings = tuple(item for item in one.items if item[0] not in (tree.PARAMS, tree.PARAM_NAMES))

@@ -199,18 +199,14 @@ class ExpectedShape:
         >>> ExpectedShape((("rows", (3, 1)),)).allows((3, 2)), ExpectedShape((("whole", (6,)),)).allows((3, 2))
         (True, False)
         """
-        return all(_allows(how, found, shape) for how, found in self.rules)
-
-
-def _allows(how: str, found: tuple[int, ...], shape: Shape) -> bool:
-    match how:
-        case "whole":
-            return found == shape
-        case "rows":
-            return len(shape) > 1 and found in ((*shape[:-1], 1), shape[:-1])
-        case "columns":
-            return len(shape) > 1 and found in ((*shape[:-2], 1, shape[-1]), (*shape[:-2], shape[-1]))
-    return prod(found) == -(-prod(shape) // BLOCK)
+        *outer, columns = shape or (1,)
+        before = outer[:-1]
+        possible = {
+            "whole": [shape], "rows": [(*outer, 1), (*outer,)] if outer else [],
+            "columns": [(*before, 1, columns), (*before, columns)] if outer else [],
+        }  # fmt: skip
+        blocks = -(-prod(shape) // BLOCK)
+        return all(found in possible[how] if how in possible else prod(found) == blocks for how, found in self.rules)
 
 
 def expected_shape(entry: StateEntry, shapes: Shapes, master: str | None = None) -> ExpectedShape:

@@ -177,12 +177,18 @@ def _items(node: Node) -> Iterable[tuple[Key, Node]]:
 def _group(node: Node, new: Sequence_[tuple[Key, str]]) -> Node:
     """A group of torch's optimizer with other `params`, and other `param_names` where it has them."""
     assert isinstance(node, Mapping)
-    params, named = under(node, PARAMS), under(node, PARAM_NAMES)
-    assert isinstance(params, Sequence)
-    node = with_item(node, PARAMS, replace(params, items=tuple(Leaf(key) for key, _ in new), mark=0))  # type: ignore[arg-type]
-    if isinstance(named, Sequence) and named.items:
-        node = with_item(node, PARAM_NAMES, replace(named, items=tuple(Leaf(name) for _, name in new), mark=0))
+    for label, values in ((PARAMS, [key for key, _ in new]), (PARAM_NAMES, [name for _, name in new])):
+        listed = under(node, label)
+        if isinstance(listed, Sequence) and listed.items:
+            node = with_item(node, label, replace(listed, items=tuple(map(Leaf, values)), mark=0))  # type: ignore[arg-type]
     return node
+
+
+def texts(nodes: Iterable[Node | None]) -> tuple[str, ...]:
+    """Plain texts; none where one of them is anything else."""
+    values = [node.value if isinstance(node, Leaf) else None for node in nodes]
+    found = tuple(value for value in values if isinstance(value, str))
+    return found if len(found) == len(values) else ()
 
 
 # DCP, flattened: {"state.a.weight.exp_avg": ..., "param_groups.a.weight.lr": ...}
