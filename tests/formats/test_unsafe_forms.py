@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -127,6 +128,47 @@ def test_code_in_keras_files(tmp_path: Path, suffix: str, form: str) -> None:
     assert ran.code == 4 and "marshal.loads" in ran.err and "'twice'" in ran.err, ran
     assert quick("dedup", f"m{suffix}", cwd=tmp_path).code == 4
     assert quick("dedup", f"m{suffix}", "--allow-unknown", cwd=tmp_path).code == 0
+
+
+NAMED = {
+    "a function": {"module": "os", "class_name": "function", "config": "system", "registered_name": "function"},
+    "a class": {"module": "subprocess", "class_name": "Popen", "config": {}},
+    "a builtin": {"module": "builtins", "class_name": "function", "config": "eval"},
+    "of Keras 2": {"name": "x", "function": "system", "function_type": "function", "module": "os"},
+    "a mask of Keras 2": {"mask": "system", "mask_type": "function", "mask_module": "os"},
+}
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5", ".json"])
+@pytest.mark.parametrize("held", NAMED)
+def test_names_in_keras_files(tmp_path: Path, suffix: str, held: str) -> None:
+    """What Keras would import is unsafe where a pickle may not name it; its own functions and others are not."""
+    for name, named, code in (
+        ("bad", NAMED[held], 4), ("escaped", NAMED[held], 4),
+        ("own", {"module": "keras.layers", "class_name": "Dense", "config": {"activation": "system"}}, 0),
+        ("user", {"module": "builtins", "class_name": "function", "config": "doubled"}, 0),
+    ):  # fmt: skip
+        layer = {"class_name": "Lambda", "module": "keras.layers", "config": {"name": "twice", "function": named}}
+        text = json.dumps({"class_name": "Sequential", "config": {"layers": [layer]}})
+        if name == "escaped":
+            text = text.replace("module", r"\u006dodul\u0065")
+        (folder := tmp_path / name).mkdir()
+        path = folder / f"m{suffix}"
+        with h5py.File(folder / "m.weights.h5", "w") as file:
+            file["w"] = np.ones(3)
+            file.attrs.update({"model_config": text} if suffix == ".h5" else {})
+        if suffix == ".h5":
+            (folder / "m.weights.h5").rename(path)
+        elif suffix == ".json":
+            path.write_text(text)
+        else:
+            with zipfile.ZipFile(path, "w") as archive:
+                archive.writestr("metadata.json", "{}")
+                archive.writestr("config.json", text)
+                archive.write(folder / "m.weights.h5", "model.weights.h5")
+        ran = quick("inspect", folder if suffix == ".json" else path, cwd=tmp_path)
+        assert ran.code == code, ran
+        assert not code or "(named by " in ran.out + ran.err, ran
 
 
 @pytest.mark.parametrize("name", ["lambda.h5", "lambda.keras"])

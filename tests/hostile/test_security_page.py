@@ -119,7 +119,7 @@ In a TensorFlow bundle | tensorflow:test_paths_do_not_explode tensorflow:test_a_
 **names**, called or not | forms:test_names_in_truncated_pickles
 changes the attributes | security:test_what_is_only_named_is_not_changed
 makes a tensor by | security:test_a_call_that_a_tensor_needs
-or if its Keras | forms:test_code_in_keras_files forms:test_code_of_older_keras
+or if its Keras | forms:test_code_in_keras_files forms:test_code_of_older_keras forms:test_names_in_keras_files
 Objects of unknown classes | security:test_classes_that_only_hold_data
 command | [head of a table]
 `inspect` | doors:test_each_command files:test_the_document_of_several_paths

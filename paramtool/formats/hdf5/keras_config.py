@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
-from paramtool.formats import strict_json
+from paramtool.formats import policy, strict_json
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Unknown
 
@@ -63,7 +63,7 @@ class KerasConfig:
     """Every layer, those in nested models included, in the model's order."""
     notes: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()
-    """Code that Keras would unmarshal and run."""
+    """Code that Keras would unmarshal and run, and what it would import that runs programs or code."""
     model: Mapping[str, Any] = field(default_factory=dict)
     """The configuration itself; empty if there is none."""
 
@@ -108,20 +108,21 @@ def decoded(data: bytes) -> str:
     return data.decode(json.detect_encoding(data), "replace")
 
 
-LAMBDA = re.compile(r"ambda|\\u006")
-"""What JSON with the word "lambda" has, however it is escaped."""
+ASKING = re.compile(r"ambda|odule|\\u00[67]")
+"""What JSON with the word "lambda" or "module" has, however it is escaped."""
 
 
 def marshalled(texts: Mapping[str, str]) -> Iterator[Unknown]:
-    """Whose Python functions stand in a configuration as marshalled code, which Keras loads and runs.
+    """What a configuration has Keras load and run: marshalled code of Python functions, and dangerous names.
 
     Keras 3 writes `{"class_name": "__lambda__", ...}` (serialize_keras_object, keras/src/saving/serialization_lib.py),
     Keras 1 and 2 `"function_type": "lambda"` beside `function`, and the like for `mask` and `output_shape`
-    (layers/core.py, Lambda.get_config).  A function that is only named is looked up by Keras, and is no code.
+    (layers/core.py, Lambda.get_config).  A function or class that is only named is imported from its `module` (of Keras
+    1 and 2 also `mask_module`, ...): no code, but dangerous where its name is so in a pickle, as `os.system`.
     JSON is read as Keras does, which is less strict than our own reader.
     """
     for source, text in texts.items():
-        if not LAMBDA.search(text):
+        if not ASKING.search(text):
             continue
         try:  # as text, an integer may have any number of digits
             waiting: list[tuple[object, str]] = [(json.loads(text, parse_int=str), source)]
@@ -138,9 +139,24 @@ def marshalled(texts: Mapping[str, str]) -> Iterator[Unknown]:
                 is_type = (key.endswith("_type") and found == "lambda" and key[:-5] in value for key, found in pairs)
                 if value.get("class_name") == "__lambda__" or any(is_type):
                     yield Unknown("marshal.loads", True, f"(the code of {where})")
+                yield from (Unknown(path, True, f"(named by {where})") for path in _imported(value))
                 waiting += [(inner, where) for inner in value.values()]
             elif isinstance(value, list):
                 waiting += [(inner, where) for inner in value]
+
+
+def _imported(value: Mapping[str, Any]) -> Iterator[str]:
+    """Dangerous names that an object of a configuration has imported.
+
+    >>> list(_imported({"module": "os", "class_name": "function", "config": "system"}))
+    ['os.system']
+    """
+    main = value.get("config" if value.get("class_name") == "function" else "class_name")
+    for key in value:
+        if key.endswith("module"):
+            for name in (main, value.get(key[:-7] or "function")):
+                if isinstance(name, str) and policy.is_dangerous(path := f"{value[key]}.{name}"):
+                    yield path
 
 
 def _layers(model: Mapping[str, Any], path: str) -> Iterator[Layer]:
