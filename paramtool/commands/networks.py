@@ -17,7 +17,7 @@ TENSOR = re.compile(r"(?:(.*)\.)?(weight|bias)_(ih|hh|hr)(?:_l(\d+)(_reverse)?)?
 """The names of torch.nn.RNNBase._all_weights (torch/nn/modules/rnn.py); without a layer, of RNNCellBase."""
 KINDS = {1: "rnn", 3: "gru", 4: "lstm"}
 """Networks by the number of their gates."""
-OTHERS = re.compile(r"recurrent_kernel|(?:h2h|_weight_hh|recurrent_R)|lstm|gru(?![a-z])|rnn", re.IGNORECASE)
+OTHERS = r"(?i)recurrent_kernel|(?:h2h|_weight_hh|recurrent_R)|lstm|gru(?![a-z])|rnn"
 """Words of recurrent modules in the names of other libraries."""
 BY_NAME = ("torch", "safetensors")
 """Formats whose files have PyTorch's names, if any."""
@@ -49,7 +49,7 @@ def networks(checkpoint: Checkpoint) -> tuple[NamedNetwork, ...]:
     named = () if described else tuple(of_torch(_shapes(checkpoint, taken)))
     if described or named or checkpoint.format.startswith(BY_NAME):
         return (*described, *named)
-    if not any(OTHERS.search(name) for name in checkpoint.entries):
+    if not any(re.search(OTHERS, name) for name in checkpoint.entries):
         return ()
     from paramtool.guessing.names import by_names
     from paramtool.layouts.names import homes

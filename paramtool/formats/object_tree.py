@@ -392,8 +392,9 @@ _BUFFERS = ("running_mean", "running_var", *INERT)
 """Names under which libraries register buffers.  A state dict does not show which other buffers a model has."""
 
 
+@lru_cache(4096)
 def role_of(key: str, inherited: str) -> str:
-    """The role of what is stored under a key of a nested checkpoint.
+    """The role of what is stored under a key of a nested checkpoint, of which many are alike.
 
     >>> role_of("optimizer_states", "model"), role_of("model_ema", "model"), role_of("encoder", "ema")
     ('optimizer', 'ema', 'ema')
@@ -435,7 +436,7 @@ def leaf_role(name: str, inherited: str) -> str:
     if path and (role := _path_role(path)) != "model":
         return role
     top, nests, _ = name.partition(SEPARATOR)
-    if nests and (role := _part_role(top)) != "model":
+    if nests and (role := role_of(top, "model")) != "model":
         return role
     return "buffer" if last in _BUFFERS else "model"
 
@@ -443,15 +444,9 @@ def leaf_role(name: str, inherited: str) -> str:
 def _path_role(path: str) -> str:
     """The role that the first telling part of a dotted path has."""
     for part in path.split("."):
-        if (role := _part_role(part)) != "model":
+        if (role := role_of(part, "model")) != "model":
             return role
     return "model"
-
-
-@lru_cache(4096)
-def _part_role(part: str) -> str:
-    """The role of one part of a name: names have many parts, and few different ones."""
-    return role_of(part, "model")
 
 
 def roles(objects: Node) -> dict[str, str]:

@@ -14,17 +14,19 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from dataclasses import field
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.errors import nearest
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.display import Displayed, short
 from paramtool.model.dtype import DType
-from paramtool.model.images import Image
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import Assembled, ByteRange, SourceFile, Storage
 from paramtool.model.view import Shape, Shapes, View, Views
+
+if TYPE_CHECKING:
+    from paramtool.model.images import Image
 
 
 @frozen

@@ -85,10 +85,10 @@ def test_names_under_a_prefix(prefix: str) -> None:
 
 
 def test_a_part_tells_its_role_once() -> None:
-    object_tree._part_role.cache_clear()
+    object_tree.role_of.cache_clear()
     names = [f"model.layers.{k}.attention.q.weight" for k in range(100)]
     assert {object_tree.leaf_role(name, "model") for name in names} == {"model"}
-    assert object_tree._part_role.cache_info().misses == 104
+    assert object_tree.role_of.cache_info().misses == 104
 
 
 def test_many_shards_are_numbered_one_after_the_other(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.hostile import makers_safetensors, makers_sharded, makers_torch
 from tests.hostile.command import quick
 
 HEAVY = {"torch", "numpy", "rich", "safetensors", "ml_dtypes", "blake3", "zipfile", "tarfile", "pickle", "asyncio",
-         "paramtool.engine", "paramtool.passes", "paramtool.commands.dedup"}  # fmt: skip
+         "paramtool.engine", "paramtool.passes", "paramtool.commands.dedup", "paramtool.model.images"}  # fmt: skip
 """None of these is needed to describe a file."""
 SCRIPT = """
 import atexit, json, sys

@@ -12,6 +12,7 @@ import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import field, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, plural
@@ -24,10 +25,12 @@ from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Ordered
 from paramtool.model.dtype import DType
-from paramtool.model.optimizer import SlotKind
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import Shape, Shapes, StorageId, View, Views, contiguous, reshaped
 from paramtool.passes.coalesce import coalesced
+
+if TYPE_CHECKING:
+    from paramtool.model.optimizer import SlotKind
 
 ROUNDING = 64
 """Two biases that are always summed have one gradient.  Their moments are calculated separately, and may differ by this
