@@ -39,6 +39,11 @@ DANGEROUS_MODULES = frozenset(
     socket _socket ssl _ssl http httplib urllib urllib2 urllib3 requests httpx aiohttp ftplib smtplib poplib imaplib
     nntplib telnetlib xmlrpc xmlrpclib socketserver SocketServer webbrowser antigravity
     ctypes _ctypes cffi mmap fileinput linecache sqlite3 winreg
+    itertools functools _functools       # their objects call functions when others iterate over them
+    cmd trace profile site jsonpickle
+    torch.hub torch.utils.cpp_extension torch.utils.model_zoo torch.utils.bottleneck torch.utils.collect_env
+    torch.distributed.rpc torch.distributed.run torch.distributed.launch torch.distributed.elastic
+    numpy.f2py numpy.testing numpy.distutils
 """)
 )
 """A mention of one of these modules is unsafe: no checkpoint needs them for its data."""
@@ -56,21 +61,20 @@ DANGEROUS_NAMES = frozenset(
         "code": "InteractiveInterpreter InteractiveConsole interact compile_command",
         "torch": "load jit.load hub.load",
         "numpy": "load loads fromfile memmap",
+        "joblib": "load",
+        "joblib.numpy_pickle": "load NumpyUnpickler",
     }.items()
     for name in _names(table)
 )
 """Names that are unsafe to mention, in modules that also have harmless names, such as `builtins.int`."""
 FORBIDDEN_MODULES = DANGEROUS_MODULES | frozenset(
     _names("""
-    builtins __builtins__ types functools operator _operator io _io codecs _codecs copyreg inspect gc logging signal
-    code cmd trace profile site threading _thread concurrent asyncio unittest tempfile tarfile zipfile joblib jsonpickle
-    torch.hub torch.load torch.save torch.jit torch.package torch.serialization torch.storage torch.ops torch.classes
+    builtins __builtins__ types operator _operator io _io codecs _codecs copyreg inspect gc logging signal
+    code threading _thread concurrent asyncio unittest tempfile tarfile zipfile joblib
+    torch.load torch.save torch.jit torch.package torch.serialization torch.storage torch.ops torch.classes
     torch.fx torch.export torch._inductor torch._dynamo torch.multiprocessing
-    torch.utils.cpp_extension torch.utils.model_zoo torch.utils._config_module torch.utils.bottleneck
-    torch.utils.collect_env
-    torch.distributed.rpc torch.distributed.run torch.distributed.launch torch.distributed.elastic
-    numpy.load numpy.loads numpy.fromfile numpy.memmap numpy.lib numpy.f2py numpy.testing numpy.distutils
-    numpy.ctypeslib
+    torch.utils._config_module
+    numpy.load numpy.loads numpy.fromfile numpy.memmap numpy.lib numpy.ctypeslib
 """)
 )
 """Modules from which nothing can be allowed by name; their submodules are included."""

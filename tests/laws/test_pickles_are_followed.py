@@ -10,6 +10,7 @@ import pickle
 import pickletools
 import string
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from struct import pack
 
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paramtool.formats import scan
+from paramtool.formats import policy, scan
 from tests.examples import examples
 from tests.hostile import makers_torch
 from tests.hostile.command import quick
@@ -117,6 +118,59 @@ def test_no_prelude_hides_a_call(prelude: bytes, gadget: str, marked: bool, end:
     data = b"\x80\x04" * marked + prelude + GADGETS[gadget] + end
     if runs(data):
         assert any(one.called for one in scan.scan_bytes(data).unknown), data
+
+
+class Lazy:
+    """An object that calls what counts when it is iterated over, or converted."""
+
+    def __iter__(self) -> Iterator[object]:
+        ran()
+        return iter(())
+
+    __str__ = __bytes__ = __int__ = __float__ = __bool__ = __index__ = __len__ = lambda self: ran() or 0
+
+
+RAN_BY = f"c{__name__}\nran\n".encode()
+CALLERS = {
+    "starmap": b"citertools\nstarmap\n(" + RAN_BY + b"((tlt\x81",
+    "filterfalse": b"citertools\nfilterfalse\n(" + RAN_BY + b"(K\1lt\x81",
+    "takewhile": b"citertools\ntakewhile\n(" + RAN_BY + b"(K\1lt\x81",
+    "dropwhile": b"citertools\ndropwhile\n(" + RAN_BY + b"(K\1lt\x81",
+    "accumulate": b"citertools\naccumulate\n((K\1K\1l" + RAN_BY + b"t\x81",
+    "groupby": b"citertools\ngroupby\n((K\1l" + RAN_BY + b"t\x81",
+    "map": b"cbuiltins\nmap\n(" + RAN_BY + b"(K\1lt\x81",
+    "filter": b"cbuiltins\nfilter\n(" + RAN_BY + b"(K\1lt\x81",
+    "an object": f"c{__name__}\nLazy\n)\x81".encode("latin-1"),
+}
+"""Objects that no call makes, and that call what counts while others use them."""
+USERS = [f"c{module}\n{name}\n".encode() for module, names in {
+    "builtins": "list set frozenset tuple dict bytes bytearray int float complex bool str slice object",
+    "collections": "deque Counter OrderedDict defaultdict",
+    "pathlib": "PurePosixPath",
+    "fractions": "Fraction",
+    "decimal": "Decimal",
+    "uuid": "UUID",
+    "datetime": "date timedelta",
+    "torch": "Size device",
+    "numpy": "dtype",
+}.items() for name in names.split()]  # fmt: skip
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("how", [b"%s(%stR.", b"%s(%st\x81.", b"ccopyreg\n__newobj__\n(%s%stR.",
+                                 b"ccopyreg\n_reconstructor\n(%s\x85R.", b"(i%s"], ids=range(5))  # fmt: skip
+def test_what_is_called_by_those_who_use_it(caller: str, how: bytes) -> None:
+    """An iterator and its like: each known class is made of each, in each way."""
+    for user in USERS:
+        if how.startswith(b"(i"):
+            data = b"(" + CALLERS[caller] + b"i" + user[1:] + b"."
+        elif b"_reconstructor" in how:
+            data = b"ccopyreg\n_reconstructor\n(" + user + user + CALLERS[caller] + b"tR."
+        else:
+            data = how % (user, CALLERS[caller])
+        for mark in (b"", b"\x80\x04"):
+            if runs(mark + data):
+                assert policy.unsafe(scan.scan_bytes(mark + data).unknown), (user, mark)
 
 
 UNFOLLOWED = (

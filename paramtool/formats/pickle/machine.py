@@ -46,6 +46,8 @@ FEW_ITEMS = 8
 """The number of items of a constructor's argument that do not count as work, such as the axes of a shape."""
 SPEND_SLACK = 1024
 BULKY = frozenset({tuple, list, dict})
+ITERATING = frozenset({"torch.Size", "torch.device", "numpy.dtype"})
+"""Known classes beside `INERT` that iterate or convert what they are made of."""
 MAX_HANDED_ON = 64
 """The deepest nesting of functions that are passed to each other."""
 
@@ -288,6 +290,7 @@ class Machine:
         path = self.callable_path(callee)
         if path in CALLS_ITS_FIRST:
             self.use_first(path, args)
+        self.hand(path, args)
         make = self.constructors.get(path)
         if make is not None:
             for arg in args:
@@ -300,6 +303,12 @@ class Machine:
         if path in INERT:
             return self.inert(path, args)
         return self.unknown(path, args)
+
+    def hand(self, path: str, args: tuple[object, ...]) -> None:
+        """Note objects of unknown classes that a known one is made of: their own methods iterate or convert them."""
+        for arg in args if path in INERT or path in ITERATING else ():
+            if type(arg) is Instance and not (arg.called or self.is_known(arg.path)):
+                self.use(arg.path, True, f" is handed to {path}")
 
     def unknown(self, path: str, args: tuple[object, ...]) -> Instance:
         """An unknown call: recorded as a use, unless it only looks up a member of a known enum."""
@@ -325,6 +334,7 @@ class Machine:
             self.fail("invalid keyword arguments", "a dict with names as keys")
         self.objects += 1
         path = self.callable_path(cls)
+        self.hand(path, args)
         make = self.constructors.get(path)
         if make is not None:
             return self.guard(path, make, args, kwargs)
@@ -336,6 +346,9 @@ class Machine:
             made = self.inert(path, args)
         else:
             self.use(path, False, "")
+            for one in (*args, *kwargs.values()):  # an iterator, or a partial call, calls a function when it is used
+                if type(one) is Global and one.path not in INERT and one.path not in self.known:
+                    self.use(one.path, True, f" is handed to {path}")
             made = Instance(path, args, False)
         made.kwargs = kwargs
         return made

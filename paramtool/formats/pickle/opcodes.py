@@ -558,6 +558,7 @@ def _reconstructor(machine: Machine, args: tuple[object, ...]) -> object:
     base = machine.callable_path(args[1])
     if base not in INERT:  # copyreg calls `base.__init__` of any but object
         machine.use(base, True, f" is the base of an object: {preview(args[2])}")
+    machine.hand(base, args[2:])
     return machine.bare(machine.callable_path(args[0]), args[1:], {})
 
 
