@@ -308,7 +308,7 @@ class Machine:
         """Note objects of unknown classes that a known one is made of: their own methods iterate or convert them."""
         for arg in args if path in INERT or path in ITERATING else ():
             if type(arg) is Instance and not (arg.called or self.is_known(arg.path)):
-                self.use(arg.path, True, f" is handed to {path}")
+                self.use(arg.path, True, "(...)")
 
     def unknown(self, path: str, args: tuple[object, ...]) -> Instance:
         """An unknown call: recorded as a use, unless it only looks up a member of a known enum."""
@@ -348,7 +348,7 @@ class Machine:
             self.use(path, False, "")
             for one in (*args, *kwargs.values()):  # an iterator, or a partial call, calls a function when it is used
                 if type(one) is Global and one.path not in INERT and one.path not in self.known:
-                    self.use(one.path, True, f" is handed to {path}")
+                    self.use(one.path, True, "(...)")
             made = Instance(path, args, False)
         made.kwargs = kwargs
         return made
