@@ -179,7 +179,7 @@ def dropped(checkpoint: Checkpoint) -> Carried:
     rest = replace(rest, sections=tuple(sections))
     places = some([state.at for state in states if state.at], MAX_NAMED) or "the optimizer"
     text = f"the optimizer's state, as --drop-optimizer says: {places}, {plural(len(names), 'tensor')}"
-    return Carried(rest, None, StateReport((), (text,), ()))
+    return Carried(rest, None, StateReport((), (text,)))
 
 
 def refuse_unsaid(plan: Plan, carried: Carried, is_plain: bool) -> None:

@@ -32,8 +32,6 @@ from paramtool.model.view import Shapes, View, Views, contiguous
 from paramtool.passes.optimizer import copies, optax, tree
 from paramtool.passes.optimizer.slots import BLOCK, OF_ONE_SHAPE, last_part, power_of, trajectory
 
-SHOWN = 4
-"""How many names an error lists."""
 _DROP = "--drop-optimizer writes the model without it"
 EntryKey = int | str
 
@@ -242,7 +240,7 @@ class Moving:
             there = tuple(dict.fromkeys(held.values()))
             if lacking := [name for name in keys if name not in held]:
                 has = self.names[there[0]]
-                raise self.refusal(f"{has!r} has an entry, and {some(lacking, SHOWN)} beside it has none")
+                raise self.refusal(f"{has!r} has an entry, and {some(lacking, 4)} beside it has none")
             before = {seen[key] for key in every if key in seen}
             if before == {frozenset(every)}:
                 continue
@@ -291,7 +289,7 @@ class Moving:
         shares, without = {}, []
         for names in alike:
             if len(names) > 1 and not choice:
-                told = " and ".join(map(repr, names[:SHOWN]))
+                told = " and ".join(map(repr, names[:4]))
                 raise self.refusal(f"{told} become separate parameters, and it keeps one state for them", _UNTIE)
             for k, name in enumerate(names if choice != "one" else names[:1]):
                 shares[name] = len(names) if choice == "split" else 1
