@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from paramtool.engine.read import elements
 from paramtool.engine.read.elements import Elements, equal, move, take
+from paramtool.formats import files
 from paramtool.model.dtype import DTYPES
 from paramtool.model.tiling import within
 from paramtool.model.view import View
@@ -49,6 +51,33 @@ def strided(view: View) -> np.ndarray:
     size = view.dtype.block_bytes
     kind = {1: "u1", 2: "u2", 4: "u4", 16: "V16"}[size]
     return np.ndarray(view.shape, kind, DATA.data, view.byte_start, [s * size for s in view.strides])
+
+
+@settings(max_examples=examples(60), deadline=PATIENCE)
+@given(
+    nbytes=st.integers(1, 700), gap=st.integers(-3, 6000), count=st.integers(1, 1100), base=st.integers(0, 9),
+    most=st.sampled_from([None, 1, 5000]),
+)  # fmt: skip
+def test_pieces_of_a_file(
+    nbytes: int, gap: int, count: int, base: int, most: int | None, tmp_path_factory: Any
+) -> None:
+    """Pieces that stand some bytes apart are those of the file, even where a call of the system reads fewer bytes."""
+    step = max(1, nbytes + gap)
+    count = min(count, (len(DATA) - base - nbytes) // step + 1)
+    path = tmp_path_factory.getbasetemp() / "pieces.bin"
+    if not path.exists():
+        path.write_bytes(DATA)
+    buffer = bytearray(count * nbytes)
+
+    def reads_less(descriptor: int, buffers: list[memoryview], start: int) -> int:
+        return read(descriptor, [buffers[0][:most]] if most else buffers, start)
+
+    read = files._READ_INTO
+    with path.open("rb") as file, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "_READ_INTO", reads_less)
+        files.Placed(file, base).rows(0, step, memoryview(buffer), nbytes)
+    raw = DATA.tobytes()
+    assert bytes(buffer) == b"".join(raw[base + k * step : base + k * step + nbytes] for k in range(count))
 
 
 @pytest.mark.parametrize("strides", [(2, 2), (1, 1), (1, 2), (0, 3), (4, 1), (0, 0)])
