@@ -85,7 +85,7 @@ def _rows(found: Exported, like: str | None) -> Rows:
             ("name", named(name), (f"was {found.renamed[name]}" if name in found.renamed else ""))
             for name in found.names
         )
-    elif found.renamed:
+    else:
         yield from listed("renamed", ((name, f"was {old}") for name, old in found.renamed.items()))
     tied = ((name, f"written from {other}, which FILE has") for name, other in found.tied.items())
     yield from listed("tied", tied, "name")

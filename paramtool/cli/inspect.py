@@ -316,7 +316,7 @@ def rows(found: Inspection, *, tensors: bool, is_tree: bool, depth: int | None) 
     yield "uncounted", uncounted, "nothing shows how many weights these codes hold; a config.json can"
     # Tensors that are not plain views: those that cannot be written, and those with a pending sign.
     kinds = grouped(
-        (_kind(entry), name) for name, entry in found.checkpoint.entries.items() if not isinstance(entry.value, View)
+        (_kind(entry), name) for name, entry in checkpoint.entries.items() if not isinstance(entry.value, View)
     )
     for (label, kind), names in kinds.items():
         yield label, names, kind
@@ -359,9 +359,9 @@ def rows(found: Inspection, *, tensors: bool, is_tree: bool, depth: int | None) 
         # What the file of an optimizer, a scheduler or random states holds: where no tensor is a model's.
         from paramtool.model.outline import outline
 
-        lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
+        lines = list(islice(outline(checkpoint.objects), MANY_OBJECTS + 1))
         yield from every("object", (*lines[:MANY_OBJECTS], *[("and more", LISTED)] * (len(lines) > MANY_OBJECTS)))
-    yield from every("note", (*found.checkpoint.said(), *found.assumed))
+    yield from every("note", (*checkpoint.said(), *found.assumed))
     if is_tree:
         yield from _tree(found, depth)
     if tensors:

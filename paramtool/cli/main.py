@@ -82,10 +82,6 @@ COMMANDS = {
     "verify": ("prove", "compare an output with its source", "paramtool verify model.dedup.safetensors model.pt"),
 }
 """{a command: what a person wants from it, what it does, and an example}"""
-RELAYOUT = ("convert", "fuse", "unfuse")
-"""Commands of one module."""
-CLOSED_PIPE = 141
-"""What a shell shows for a program that SIGPIPE ended."""
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """Windows has no SIGHUP."""
 
@@ -101,7 +97,7 @@ class Lazy(click.Group):
         """Import one command."""
         if name not in COMMANDS and name != "help":
             return None
-        home, attribute = ("relayout", name) if name in RELAYOUT else (name, "command")
+        home, attribute = ("relayout", name) if name in ("convert", "fuse", "unfuse") else (name, "command")
         command: click.Command = getattr(importlib.import_module(f"paramtool.cli.{home}"), attribute)
         return command
 
@@ -267,7 +263,7 @@ def _code_of(error: BaseException) -> int:
             return 128 + number
         case ClosedPipe() | BrokenPipeError():
             _silence()
-            return CLOSED_PIPE
+            return 141  # what a shell shows for a program that SIGPIPE ended
         case OSError(filename=None):
             _silence()
             Failure(7, f"standard output: {error.strerror or type(error).__name__}").complain()
