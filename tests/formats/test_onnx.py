@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from paramtool.model.checkpoint import Checkpoint, Compound, Module, Unreadable
 from paramtool.model.storage import ByteRange, Inline
 from paramtool.model.view import View
 from tests.contracts.makers_onnx import EXTERNAL, model, written
+from tests.hostile.command import quick
 from tests.laws.sharing import raw
 from tests.versions import needs
 
@@ -243,6 +245,10 @@ class TestFilesBeside:
         for name in ("model.onnx", EXTERNAL):
             (tmp_path / "snapshot" / name).symlink_to(f"../blobs/{name}")
         assert paramtool.load_file(tmp_path / "snapshot" / "model.onnx")["a"].tolist() == [0, 1, 2, 3]
+        (tmp_path / "snapshot/model.onnx").unlink()  # one that was small enough to be no link
+        shutil.copy(tmp_path / "blobs/model.onnx", tmp_path / "snapshot")
+        assert paramtool.load_file(tmp_path / "snapshot" / "model.onnx")["a"].tolist() == [0, 1, 2, 3]
+        assert quick("check", "snapshot", cwd=tmp_path).code == 0
 
 
 def recurrent(kind: str, *, directions: int = 1, **attributes: Any) -> tuple[onnx.NodeProto, list[TensorProto]]:

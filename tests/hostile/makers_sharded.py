@@ -40,9 +40,10 @@ def indexed(weight_map: object) -> Callable[[Path], Path]:
 
 def reaching(file: str) -> Hostile:
     """An index that names a file elsewhere; one of that name is there where it can be."""
-    is_name = bool(file) and file.isprintable()
-    says = "outside its own folder" if is_name else "the name of no file"
-    return Hostile(indexed({**MAP, "x": file}), (says,), inspect=4 if is_name else 3)
+    is_name = file not in ("", ".") and file.isprintable()
+    is_below = file.startswith(("sub/", "./", "~/"))
+    says = "the plain name of a file" if is_below else "outside its own folder" if is_name else "the name of no file"
+    return Hostile(indexed({**MAP, "x": file}), (says,), inspect=4 if is_name and not is_below else 3)
 
 
 def instead(data: bytes | None) -> Callable[[Path], Path]:
@@ -107,7 +108,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
 OUTSIDE: dict[str, Hostile] = {
     repr(file): reaching(file)
     for file in (
-        "../one.safetensors", "..", ".", "", "/etc/passwd", "sub/one.safetensors", "./one.safetensors",
+        "../one.safetensors", "..", ".", "", "/etc/passwd", "sub/one.safetensors", "./one.safetensors", "~/one",
         "C:one.safetensors", "C:\\one.safetensors", "\\\\host\\share\\one.safetensors", "//host/share/one",
         "..\\one.safetensors", "one.safetensors\0.txt", "one\n.safetensors", "file:one.safetensors", "\x1b[2Jone",
     )

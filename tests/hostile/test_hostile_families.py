@@ -66,7 +66,7 @@ def alias(**more: object) -> Change:
     return lambda document: document["aliases"]["y"].update(more)
 
 
-@pytest.mark.parametrize("file", ["../x", "/etc/passwd", "a/b", "..", "C:x", "\\\\host\\x"])
+@pytest.mark.parametrize("file", ["../x", "/etc/passwd", "a/../b", "..", "C:x", "\\\\host\\x"])
 def test_linked_files_stand_beside_the_index(file: str, folder: Path) -> None:
     """Exit 4, as for shards."""
     changed(folder, lambda document: document.update(files=[file]))

@@ -33,7 +33,7 @@ def test_data_elsewhere_is_refused(key: str, tmp_path: Path) -> None:
     check(PLACES[key], tmp_path)
 
 
-@pytest.mark.parametrize("case", [WIRE["graphs_nested_ten_thousand_deep"], PLACES["a_link_out"]])
+@pytest.mark.parametrize("case", [WIRE["graphs_nested_ten_thousand_deep"], PLACES["location_0"]])
 def test_so_it_is_in_a_process_of_its_own(case: Hostile, tmp_path: Path) -> None:
     """Real stack, real streams."""
     check(case, tmp_path, command)

@@ -18,6 +18,7 @@ import re
 from paramtool.errors import FormatError, some
 from paramtool.formats.files import unreadable
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.paths import named_beside
 
 MODEL = r"mp_rank_(?P<model>\d+)_model_states\.pt"
 SLICED = r"zero_pp_rank_(?P<rank>\d+)_mp_rank_(?P<model>\d+)_model_states\.pt"
@@ -89,11 +90,14 @@ def names_in(folder: str) -> list[str]:
 
 
 def latest(folder: str, kept: str = LATEST[0]) -> str:
-    """The name in the file `latest`; empty if there is no such file, or the name is not that of a folder beside it."""
+    """The folder beside it that the file `latest` names; empty if there is no such file of text.
+
+    FormatError and UnsafeError for what names nothing beside it.
+    """
+    path = os.path.join(folder, kept)
     try:
-        with open(os.path.join(folder, kept), encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             tag = file.read(MAX_TAG).strip()
     except (OSError, ValueError):
         return ""
-    is_inside = tag not in ("", os.curdir, os.pardir) and "\0" not in tag and os.path.basename(tag) == tag
-    return tag if is_inside else ""
+    return named_beside(path, tag, portable=False)
