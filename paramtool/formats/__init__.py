@@ -106,7 +106,7 @@ def describe(
 
 
 def copies_note(found: Weights) -> str:
-    """What is not looked at of a folder, beside the set of weights that was taken; empty where there is nothing."""
+    """What is not read as weights of a folder, beside the set that was taken; empty where there is nothing."""
     names = [os.path.basename(copy.path) for copy in found.copies if copy.pairs]
     taken = os.path.basename(found.path)
     alike = [f"{some(names, 3)}, with tensors of the names and shapes of {taken}"] if names else []
@@ -114,7 +114,7 @@ def copies_note(found: Weights) -> str:
     names = [*map(os.path.basename, found.other_tensors)]
     more = [f"{some(names, 3)}, with other tensors"] if names else []
     said = "; ".join([*alike, *other, *more])
-    return f"not looked at: {said}" if said else ""
+    return f"not read as weights: {said}" if said else ""
 
 
 OTHER_FORM = "has no tensor name in common with it; by the file's name it is the model for another framework"

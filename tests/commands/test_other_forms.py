@@ -44,7 +44,7 @@ def test_a_name_of_another_framework_is_said_not_to_be_compared(tmp_path: Path) 
         save_file({"dense.weight": np.ones((4, 4), np.float32)}, folders[-1] / "model.safetensors")
         np.savez(folders[-1] / "model.npz", **{"dense/kernel": np.full((4, 4), value, np.float32)})
     said = "which has no tensor name in common with it; by the file's name it is the model for another framework"
-    assert copies_note(looked_at(folders[0], None, **NOTHING_ALLOWED)) == f"not looked at: 'model.npz', {said}"
-    assert diff(*folders).notes == tuple(f"{side}: not looked at: 'model.npz', {said}" for side in "AB")
+    assert copies_note(looked_at(folders[0], None, **NOTHING_ALLOWED)) == f"not read as weights: 'model.npz', {said}"
+    assert diff(*folders).notes == tuple(f"{side}: not compared: 'model.npz', {said}" for side in "AB")
     (warning,) = lock([folders[0]], output=tmp_path / "lock").warnings
     assert warning.endswith(f": not locked, and not compared: 'model.npz', {said}")

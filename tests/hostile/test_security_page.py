@@ -171,7 +171,8 @@ So it is where | paths:test_hdf5_with_data_in_other_files trees:test_a_path_out_
 **A neighbour** | folders:test_an_unsafe_neighbour_stops_no_command
 `inspect` and `check` of | folders:test_a_folder_is_its_files codes:test_of_any_inputs
 Other commands name | folders:test_an_unsafe_neighbour_is_named
-Their exit code | codes:test_an_answer_stands_beside_an_unsafe_neighbour
+Functions that return | folders:test_a_function_that_returns_tensors_names_no_neighbour
+The exit code of those | codes:test_an_answer_stands_beside_an_unsafe_neighbour
 The exit code stays | folders:test_what_is_not_scanned_to_its_end_is_named
 A note names | folders:test_what_is_not_looked_at_is_named folders:test_a_link_says_where_it_leads
 """

@@ -236,7 +236,7 @@ def diff(
         (
             *map(_of_sides, (*objects.notes, *gradients_apart(second, first))),
             *_noted(first, second),
-            *_not_looked_at(*found),
+            *_forms(*found),
             *_said_of([one.told for one in found]),
             *_not_compared([training_state(path, one.checkpoint) for path, one in zip((a, b), found, strict=True)]),
             *_without_room(tied.without_room),
@@ -263,10 +263,10 @@ def _noted(a: Checkpoint, b: Checkpoint) -> Iterator[str]:
     return _said_of((a.left_out, b.left_out))
 
 
-def _not_looked_at(*sides: Weights) -> Iterator[str]:
+def _forms(*sides: Weights) -> Iterator[str]:
     for side, one in zip("AB", sides, strict=True):
         if one.forms:
-            yield f"{side}: not looked at: {some(one.forms, 3)}, which {OTHER_FORM}"
+            yield f"{side}: not compared: {some(one.forms, 3)}, which {OTHER_FORM}"
 
 
 def _not_compared(states: Sequence[str]) -> Iterator[str]:

@@ -215,6 +215,14 @@ def test_an_unsafe_neighbour_is_named(words: tuple[str, ...], tmp_path: Path) ->
     (tmp_path / "model" / "scheduler.pt").unlink()
 
 
+def test_a_function_that_returns_tensors_names_no_neighbour(tmp_path: Path) -> None:
+    """It has no place to say it, and gives nothing of it."""
+    made(tmp_path / "model", {("", "scheduler.pt"): (evil, {})}, "model.safetensors")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert paramtool.load_file(tmp_path / "model").keys() == WEIGHTS.keys()
+
+
 @pytest.mark.parametrize("name", ["keras_metadata.pb", "saved_model.pb"])
 def test_code_in_a_saved_model_without_variables(name: str, tmp_path: Path) -> None:
     """The JSON of a layer of Keras, as TensorFlow 2.5 keeps it, and as versions before it do."""
