@@ -202,17 +202,18 @@ def test_parameters_of_every_dtype(tmp_path: Path, dtype: torch.dtype, mmap: boo
     assert {n: e.requires_grad for n, e in again.entries.items()} == {n: one.requires_grad for n, one in found.items()}
 
 
-def test_gradients_of_integers_are_not_asked_for(tmp_path: Path) -> None:
-    """A pickle that asks for what torch refuses: what is written opens."""
+def test_gradients_of_integers(tmp_path: Path) -> None:
+    """A pickle that asks for what torch refuses is refused."""
 
     def trained(member: str, data: bytes) -> bytes:
         return data.replace(b"\x89c", b"\x88c", 1) if member.endswith(".pkl") else data
 
     saved(tmp_path, {"w": torch.ones(4, dtype=torch.uint16)})
     changed = repacked(tmp_path / "in.pt", tmp_path / "asks.pt", change=trained)
-    assert paramtool.read(changed).entries["w"].requires_grad
-    dedup_command.dedup(changed, tmp_path / "out.pt")
-    assert not torch.load(tmp_path / "out.pt", weights_only=True)["w"].requires_grad
+    with pytest.raises(FormatError, match="uint16 that requires gradients"):
+        paramtool.read(changed)
+    with pytest.raises(RuntimeError, match="require gradients"):
+        torch.load(changed, weights_only=True)
 
 
 # --- dtypes, storages ----------------------------------------------------------------------------------------------
