@@ -133,15 +133,17 @@ def altered(value: Any) -> Iterator[Any]:
         yield changed
 
 
+@pytest.mark.parametrize("more", [{}, {"0.bias": W[0].clone()}], ids=["alone", "beside a plain tensor"])
 @pytest.mark.parametrize("kind", ["Int8WeightOnlyConfig", "Float8WeightOnlyConfig"])
-def test_each_entry_of_the_header_of_torchao(kind: str, tmp_path: Path) -> None:
+def test_each_entry_of_the_header_of_torchao(kind: str, more: dict[str, Any], tmp_path: Path) -> None:
     support = pytest.importorskip("torchao.prototype.safetensors.safetensors_support")
-    state, metadata = support.flatten_tensor_state_dict({"0.weight": quantised()[kind], "0.bias": W[0].clone()})
+    state, metadata = support.flatten_tensor_state_dict({"0.weight": quantised()[kind], **more})
     a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     save_file(state, a, metadata)
     save_file(state, b, metadata)
     assert all(judged(a, b))
     others = [{k: v for k, v in metadata.items() if k != key} for key in metadata]
+    others.append({**metadata, "tensor_names": "[]"})
     others += [
         {**metadata, key: json.dumps(one)} for key, text in metadata.items() for one in altered(json.loads(text))
     ]
