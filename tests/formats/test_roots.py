@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from paramtool.errors import FormatError, UnsafeError
 from paramtool.formats.folder.roots import ROOTS, root_of, weights_of
 
 FOLDERS = {
@@ -44,15 +45,20 @@ def put(folder: Path, names: tuple[str, ...]) -> None:
         (folder / name).write_text("global_step2\n" if name == "latest" else "")
 
 
-@pytest.mark.parametrize(
-    ("text", "more"),
-    [("global_step3", ()), ("../global_step2", ()), ("", ()), ("global_step2", ("model.safetensors",)), (".", ())],
-)
+@pytest.mark.parametrize(("text", "more"), [("global_step3", ()), ("global_step2", ("model.safetensors",))])
 def test_the_folder_of_steps_only_where_it_names_one(text: str, more: tuple[str, ...], tmp_path: Path) -> None:
     """A name of no folder inside says nothing, and weights of the folder itself are read."""
     put(tmp_path, (*FOLDERS["steps"], *more))
     (tmp_path / "latest").write_text(text)
     assert root_of(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(("text", "kind"), [("../global_step2", UnsafeError), ("", FormatError), (".", FormatError)])
+def test_latest_names_a_folder_beside_it(text: str, kind: type[Exception], tmp_path: Path) -> None:
+    put(tmp_path, FOLDERS["steps"])
+    (tmp_path / "latest").write_text(text)
+    with pytest.raises(kind, match="latest: names the file"):
+        root_of(str(tmp_path))
 
 
 def test_what_cannot_be_listed(tmp_path: Path) -> None:
