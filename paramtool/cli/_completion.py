@@ -118,9 +118,8 @@ OFFERED: dict[str, Completer] = {
 @_offering
 def commands(ctx: click.Context, param: click.Parameter, typed: str) -> Iterable[str]:
     """Commands."""
-    from paramtool.cli.main import COMMANDS
-
-    return COMMANDS
+    root = ctx.find_root()
+    return root.command.list_commands(root) if isinstance(root.command, click.Group) else ()
 
 
 def _checkpoint(ctx: click.Context, parameters: Sequence[str] = FILES) -> Checkpoint:
