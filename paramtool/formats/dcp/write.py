@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from paramtool.errors import PlanError, listed
 from paramtool.formats.dcp import record
 from paramtool.formats.dcp.flatten import FlatTree, flattened
-from paramtool.formats.dcp.metadata import CLASSES, FOLDERS, NAME, RECORD, SUFFIX, VERSIONS
+from paramtool.formats.dcp.metadata import CLASSES, FOLDERS, NAME, RECORD, VERSIONS
+from paramtool.formats.folder import weight_names
 from paramtool.formats.object_tree import complete
 from paramtool.formats.output import Late, OutputFile, Segment
 from paramtool.formats.pickle.write import Call, Dict, Name, dumps
@@ -28,7 +29,7 @@ from paramtool.model.objects import Node, TensorRef, map_tensors, tensor_names
 from paramtool.model.plan import Plan, Target
 from paramtool.model.storage import ByteRange
 
-FILE = f"__0_0{SUFFIX}"
+(FILE,) = weight_names.DCP.beside
 """The file of the one rank."""
 
 

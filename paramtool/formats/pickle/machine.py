@@ -46,8 +46,8 @@ FEW_ITEMS = 8
 """The number of items of a constructor's argument that do not count as work, such as the axes of a shape."""
 SPEND_SLACK = 1024
 BULKY = frozenset({tuple, list, dict})
-ITERATING = frozenset({"torch.Size", "torch.device", "numpy.dtype"})
-"""Known classes beside `INERT` that iterate or convert what they are made of."""
+ITERATING = INERT | {"torch.Size", "torch.device", "numpy.dtype"}
+"""Known classes that iterate or convert what they are made of."""
 MAX_HANDED_ON = 64
 """The deepest nesting of functions that are passed to each other."""
 
@@ -306,7 +306,7 @@ class Machine:
 
     def hand(self, path: str, args: tuple[object, ...]) -> None:
         """Note objects of unknown classes that a known one is made of: their own methods iterate or convert them."""
-        for arg in args if path in INERT or path in ITERATING else ():
+        for arg in args if path in ITERATING else ():
             if type(arg) is Instance and not (arg.called or self.is_known(arg.path)):
                 self.use(arg.path, True, "(...)")
 
