@@ -24,7 +24,7 @@ from paramtool.commands.rearrangement import config_beside
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.hdf5.keras_config import KerasConfig
-from paramtool.formats.record.moved import of_torchao
+from paramtool.formats.record.moved import TENSORS, of_torchao
 from paramtool.formats.table import holds
 from paramtool.model import quantised
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound
@@ -98,8 +98,11 @@ def of_header(checkpoint: Checkpoint) -> dict[str, dict[str, Fact]]:
     if not holds(checkpoint.format).objects:  # the strings of other formats are no entries of a header
         return {}
     names = {name[:end] for name in checkpoint.entries for end in (*_dots(name), len(name))}
-    names |= {OF_ADAPTERS, *of_torchao(checkpoint.metadata)}
+    listed = of_torchao(checkpoint.metadata)
+    names |= {OF_ADAPTERS, *(name for name, parts in listed.items() if parts)}
     found = {key: said for key, text in checkpoint.metadata.items() if (said := _entry(key, text, names))}
+    if listed:
+        found[TENSORS] = {name: _plain("listed") for name in listed if name in names}
     keys = [key for key in checkpoint.metadata if key in quantised.IN_CONFIG and key not in found]
     if keys and quantised.codes(checkpoint.entries):  # such as nunchaku's, of all layers
         found |= {key: _settings(dict(json_leaves(checkpoint.metadata[key]))) for key in keys}
