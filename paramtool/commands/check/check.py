@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
@@ -117,13 +117,15 @@ def check(
             raise damaged
         files = (*files, CheckedFile((damaged.place or (os.fspath(lock or said.lock), 0, 0))[0], error=damaged))
     is_whole = not (given or content_only or allow_class or allow_unknown)
-    lowered = _lowered(said) if config is None else ()
+    lowered = _lowered(said, files, about.unsafe) if config is None else ()
     general = (*lowered, *uses.findings([file.path for file in files], day, is_whole=is_whole))
     return Checked(files, locked.path if locked else "", said.path, general, (*found.notes, *about.notes(files)))
 
 
-def _lowered(said: Policy) -> Iterator[Finding]:
-    """What a configuration that was found, and may be a stranger's, lets pass."""
+def _lowered(said: Policy, files: Iterable[CheckedFile], unsafe: Mapping[str, Sequence[Unknown]]) -> Iterator[Finding]:
+    """What a configuration that was found, and may be a stranger's, lets pass, of what is unsafe without it."""
+    failed = {file.path for file in files if any(one.id == UNSAFE and one.fails for one in file.findings)}
+    passed = {path: (bad, said.of(path)) for path, bad in unsafe.items() if bad and path not in failed}
     places = [
         place
         for settings in (said.settings, *said.by_path)
@@ -132,7 +134,13 @@ def _lowered(said: Policy) -> Iterator[Finding]:
     ]
     places += (one.place for one in said.allowances if one.rule_id == UNSAFE)
     for place in filter(None, places):
-        yield LOWERED.found("lets unsafe files pass; --config names a trusted configuration", place=place)
+        what = [
+            f"{printable(path)} ({leading([*map(policy.format_unknown, bad)])})"
+            for path, (bad, settings) in passed.items()
+            if any(one.place == place for one in (*settings.said.values(), *said.matching(UNSAFE, path, ())))
+        ]
+        here = f": {leading(what)}" if what else ", none of these"
+        yield LOWERED.found(f"lets unsafe files pass{here}; --config names a trusted configuration", place=place)
 
 
 def _lock(lock: Path | None, said: Policy) -> Lock | None:
@@ -240,6 +248,8 @@ class Checking:
     """Files whose pickles were looked at."""
     below: dict[str, Below] = field(default_factory=dict)
     """{folder: what the pickles of all its files ask for}"""
+    unsafe: dict[str, tuple[Unknown, ...]] = field(default_factory=dict)
+    """{file: what makes it unsafe, whatever the configuration says}"""
 
     def joined(self, targets: Sequence[CheckTarget]) -> Sequence[CheckTarget]:
         """Targets with each model of the lock once in place of its files."""
@@ -331,6 +341,7 @@ class Checking:
         asked = [one for one in self._asked(settings, path) if one.rule not in self.fail_on]
         asked += [AskedRule(rule, None) for rule in self.fail_on]
         read = self._inspected(path, settings, asked)
+        self.unsafe[path] = policy.unsafe(read.checkpoint.unknown, self.allow_class, self.allow_unknown)
         draft.notes += read.checkpoint.notes
         only, counts = settings.get("content-only", False), any(one.rule.kind.judge is not_finite for one in asked)
 
@@ -357,7 +368,8 @@ class Checking:
 
     def _add_unsafe(self, draft: _SoFar, asked: Iterable[Unknown]) -> None:
         """The findings of a file that no rule judges, of what its pickles ask for."""
-        settings = self.policy.of(draft.path)
+        settings, asked = self.policy.of(draft.path), tuple(asked)
+        self.unsafe[draft.path] = policy.unsafe(asked, self.allow_class, self.allow_unknown)
         bad = policy.unsafe(asked, (*self.allow_class, *settings.get("allow-class", ())), self.allow_unknown)
         for place in (one.place for one in asked_rules(settings) if one.rule.kind.rule_id == UNSAFE):
             said = unsafe(bad, "the file")

@@ -244,6 +244,7 @@ LOWERED = {
     '[[paths]]\nmatch = ["*.pt"]\nunsafe = false': 3,
     'no-nan = false\nallow-class = ["recipes.*"]': 2,
     f'[[allow]]\nrule = "unsafe"\nreason = "looked at"\nsha256 = "{"0" * 64}"': 1,
+    '[[allow]]\nrule = "unsafe"\nreason = "looked at"\nsha256 = "DIGEST"': 1,
 }
 
 
@@ -251,10 +252,14 @@ LOWERED = {
 def test_a_configuration_that_was_found_lowers_nothing_in_silence(text: str, at: Path) -> None:
     """That of a folder that was downloaded may be a stranger's."""
     unsafe(at)
-    policy(at, text)
+    policy(at, text.replace("DIGEST", sha256((at / "model.pt").read_bytes()).hexdigest()))
     said, line = "lets unsafe files pass", LOWERED[text]
-    found = paramtool.check(["model.pt"])
-    first = found.findings[0]
+    found = paramtool.check(["model.pt", "plain.safetensors"])
+    first, passes = found.findings[0], found.exit_code == 0
+    assert passes == ("recipes" not in text and "000" not in text)
+    (call,) = paramtool.inspect("model.pt").unsafe
+    assert ("model.pt" in first.message and call.path in first.message) is passes, first.message
+    assert "plain" not in first.message and ("none of these" in first.message) is not passes
     assert found.general[0] is first and first.message.startswith(said)
     assert (first.id, first.severity, first.place.line if first.place else 0) == ("PT504", "warning", line)
     forms = {form: quick("check", "model.pt", "--format", form, cwd=at).out for form in FORMS}
@@ -540,9 +545,9 @@ def test_many_changed_tensors_are_readable(at: Path) -> None:
     assert said == [
         "PT202 missing: 't0000' is not there",
         "PT201 changed: 9 tensors, each has other numbers: 't0001', 't0002', 't0003', 't0004' and 5 more; "
-        '--verbose and --format json list them  allowed "tuned"',
+        '--verbose and --json list them  allowed "tuned"',
         "PT201 changed: 993 tensors, each has other numbers: 't0010', 't0011', 't0012', 't0013' and 989 more; "
-        "--verbose and --format json list them",
+        "--verbose and --json list them",
         "PT101 tie-lost: 2 tensors, each shared memory with 'tied.a', and does not any more (equal numbers): "
         "'tied.b', 'wt'",
         "PT401 file-changed: 'm.pt': not the bytes of the lock",
