@@ -225,11 +225,8 @@ def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
         start += count
 
 
-PIECES = 512
-"""How many pieces are read in one call: the system takes at most 1,024 places, and each piece has a gap after it."""
-MOST_GAP_NBYTES = 32 << 10
-GAP_PIECES = 8
-"""A gap of more bytes than this, or of more than so many pieces, takes longer to copy than another call."""
+FEW = 16
+"""So many pieces are read one by one."""
 
 
 class Placed:
@@ -246,23 +243,15 @@ class Placed:
     def rows(self, start: int, step: int, buffer: memoryview, nbytes: int) -> None:
         """Fill a buffer with pieces of `nbytes` bytes that begin `step` bytes apart.
 
-        Short gaps between them are read, too, all into the same bytes: a call for each piece takes longer, most of all
-        where several threads read.
+        Many are read in one call: where several threads make one for each piece, Python's lock is what they wait for.
         """
-        file, place, gap = self.file.fileno(), self.base + start, step - nbytes
-        several = PIECES if 0 <= gap <= min(MOST_GAP_NBYTES, GAP_PIECES * nbytes) and hasattr(os, "preadv") else 1
-        between = memoryview(bytearray(gap if several > 1 else 0))
-        for low in range(0, len(buffer), nbytes * several):
-            part = buffer[low : low + nbytes * several]
-            pieces = [part[at : at + nbytes] for at in range(0, len(part), nbytes)]
-            try:
-                count = _READ_INTO(file, [to for piece in pieces for to in (piece, between)][:-1], place)
-            except OSError:
-                count = 0
-            if count < len(part) + gap * (len(pieces) - 1):
-                for number, piece in enumerate(pieces):
-                    read_at(self.file, place + number * step, piece)
-            place += step * len(pieces)
+        filled, place = 0, self.base + start
+        if len(buffer) > FEW * nbytes and step > nbytes:
+            from paramtool.formats.gather import gather
+
+            filled = gather(self.file, place, step, buffer, nbytes)
+        for at in range(filled - filled % nbytes, len(buffer), nbytes):
+            read_at(self.file, place + at // nbytes * step, buffer[at : at + nbytes])
 
 
 def _unread(file: BinaryIO, start: int, error: OSError) -> ParamtoolError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 
 from paramtool.engine.read import elements
 from paramtool.engine.read.elements import Elements, equal, move, take
-from paramtool.formats import files
+from paramtool.errors import FormatError
+from paramtool.formats import files, gather
 from paramtool.model.dtype import DTYPES
 from paramtool.model.tiling import within
 from paramtool.model.view import View
@@ -56,10 +59,10 @@ def strided(view: View) -> np.ndarray:
 @settings(max_examples=examples(60), deadline=PATIENCE)
 @given(
     nbytes=st.integers(1, 700), gap=st.integers(-3, 6000), count=st.integers(1, 1100), base=st.integers(0, 9),
-    most=st.sampled_from([None, 1, 5000]),
+    most=st.sampled_from([None, 1, 5000]), pieces_read=st.sampled_from([None, 0, 3, 1024]),
 )  # fmt: skip
 def test_pieces_of_a_file(
-    nbytes: int, gap: int, count: int, base: int, most: int | None, tmp_path_factory: Any
+    nbytes: int, gap: int, count: int, base: int, most: int | None, pieces_read: int | None, tmp_path_factory: Any
 ) -> None:
     """Pieces that stand some bytes apart are those of the file, even where a call of the system reads fewer bytes."""
     step = max(1, nbytes + gap)
@@ -72,12 +75,36 @@ def test_pieces_of_a_file(
     def reads_less(descriptor: int, buffers: list[memoryview], start: int) -> int:
         return read(descriptor, [buffers[0][:most]] if most else buffers, start)
 
-    read = files._READ_INTO
+    def copies_less(pid: int, here: int, count: int, there: int, pieces: int, flags: int) -> int:
+        if not pieces_read:
+            return -1
+        return int(copy(pid, here, count, there, min(pieces, pieces_read), flags))  # and the call says how many bytes
+
+    read, copy = files._READ_INTO, gather._copy()
     with path.open("rb") as file, pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "_READ_INTO", reads_less)
+        if copy is None or pieces_read is None:
+            patch.setattr(gather, "_copy", lambda: None)
+        else:
+            patch.setattr(gather, "_copy", lambda: copies_less)
         files.Placed(file, base).rows(0, step, memoryview(buffer), nbytes)
     raw = DATA.tobytes()
     assert bytes(buffer) == b"".join(raw[base + k * step : base + k * step + nbytes] for k in range(count))
+
+
+@pytest.mark.skipif(gather._copy() is None, reason="the system copies no pieces of a process's memory")
+def test_pieces_of_a_file_that_was_truncated(tmp_path: Path) -> None:
+    """The file ended while it was mapped: that is an error, and no signal."""
+    path = tmp_path / "pieces.bin"
+    path.write_bytes(DATA.tobytes() * 8)
+    buffer = bytearray(64 * 100)
+    with path.open("r+b") as file:
+        files.Placed(file, 0).rows(0, 4096, memoryview(buffer), 100)
+        assert file in gather._mappings
+        os.truncate(path, 40 * 4096 + 50)
+        assert gather.gather(file, 0, 4096, memoryview(buffer), 100) >= 40 * 100
+        with pytest.raises(FormatError, match="ends at byte"):
+            files.Placed(file, 0).rows(0, 4096, memoryview(buffer), 100)
 
 
 @pytest.mark.parametrize("strides", [(2, 2), (1, 1), (1, 2), (0, 3), (4, 1), (0, 0)])

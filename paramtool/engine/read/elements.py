@@ -1,8 +1,8 @@
 """The elements of a window on a storage, each read from the file only when it is indexed.
 
-Nothing is memory-mapped: if another process truncates a mapped file, SIGBUS ends this process, and Python cannot turn
-that into an error.  Elements near each other are read in one piece, with the bytes between them; others are read piece
-by piece.
+No mapped memory is looked at: if another process truncates a mapped file, SIGBUS ends this process, and Python cannot
+turn that into an error.  Elements near each other are read in one piece, with the bytes between them; others are copied
+by the system, many pieces in a call (`formats/gather.py`).
 """
 
 from __future__ import annotations
