@@ -12,7 +12,7 @@ from paramtool.cli._options import Row, command_line
 from paramtool.cli._paths import FILE_OR_STDIN
 from paramtool.cli._render import MANY, NEXT, Rows, every, most
 from paramtool.cli._streams import quoted
-from paramtool.engine.compare.difference import format_difference
+from paramtool.engine.compare.changes import format_difference
 from paramtool.errors import UsageError, exit_code, plural
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ def declared_ties(
 
 def _compared(row: Declared, names: list[str], graph: AliasGraph, source: Source) -> Declared:
     """A row whose names were read: the first is compared with each of the others until one differs."""
-    from paramtool.engine.compare.difference import largest
+    from paramtool.engine.compare.changes import largest
     from paramtool.engine.read.pairs import same_bytes
 
     first, *others = (graph.names[name].source for name in names)
@@ -197,7 +197,7 @@ def text(row: Declared) -> str:
 
 def apart_text(row: Declared) -> str:
     """The largest difference of a row, and what else parts its names, in brackets; empty where there is nothing."""
-    from paramtool.engine.compare.difference import format_difference
+    from paramtool.engine.compare.changes import format_difference
 
     texts = [one for one in (row.detail, format_difference(row.largest)) if one]
     return f" ({', '.join(texts)})" if texts else ""

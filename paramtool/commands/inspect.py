@@ -347,7 +347,7 @@ def _compared(found: Inspection, digest: bool, min_equal_bytes: int, progress: P
     """The same with what comparing found, and with a digest of each tensor."""
     from paramtool.commands import _value_facts
     from paramtool.commands.compare import Looking, compare
-    from paramtool.engine.compare import difference
+    from paramtool.engine.compare import changes
     from paramtool.engine.read.source import Source
     from paramtool.lockfile.digests import blake3_of
 
@@ -363,7 +363,7 @@ def _compared(found: Inspection, digest: bool, min_equal_bytes: int, progress: P
             known: dict[View, str] = {}
             for name, view in windows.items():
                 if view not in known:
-                    known[view] = difference.digest(source, view, advance)
+                    known[view] = changes.digest(source, view, advance)
                 made[name] = known[view]
         for facts in (_value_facts.known(checkpoint), _value_facts.of_file(checkpoint)):
             for name, said in facts.items():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paramtool.commands.into import planned
 from paramtool.commands.opening import opened
 from paramtool.commands.output.losses import allow
 from paramtool.commands.progress import Path, silent
 from paramtool.commands.relayout_options import RelayoutOptions
+from paramtool.engine.read.elements import Array
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import computed, prove
 from paramtool.errors import LayoutError
@@ -23,11 +24,6 @@ from paramtool.model.storage import ByteRange, SourceFile, Storage
 from paramtool.model.view import Shape, contiguous
 from paramtool.passes import select
 from paramtool.passes.rnn.find import NetworkRequest, find
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 
 @frozen(repr=False)

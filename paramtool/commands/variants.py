@@ -11,7 +11,7 @@ from paramtool import dialects, formats
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names
 from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
-from paramtool.engine.compare.difference import agree, largest
+from paramtool.engine.compare.changes import agree, largest
 from paramtool.engine.read.source import Source
 from paramtool.errors import UsageError, internal, refuse_string
 from paramtool.formats import foreign, hf_config, scan, sniff, table

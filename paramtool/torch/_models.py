@@ -15,7 +15,7 @@ from paramtool.commands.pinned import pin
 from paramtool.commands.progress import Path
 from paramtool.commands.variants import answered
 from paramtool.commands.variants import clashes as clashing_rows
-from paramtool.engine.compare.difference import format_difference
+from paramtool.engine.compare.changes import format_difference
 from paramtool.engine.read.source import Source
 from paramtool.errors import ModelError, TieError, UsageError, listed, plural, some
 from paramtool.formats.files import is_folder

@@ -90,7 +90,7 @@ def test_what_is_deflated_is_digested_as_it_is_inflated(tmp_path: Path) -> None:
     arrays = {"a": rng.random((300, 500)), "b": np.arange(7, dtype=">i4"), "empty": np.zeros((0, 3), "f4")}
     np.savez_compressed(tmp_path / "model.npz", **arrays)
     checkpoint = formats.read(tmp_path / "model.npz")
-    from paramtool.engine.compare.difference import digest
+    from paramtool.engine.compare.changes import digest
 
     with Source(checkpoint) as opened:
         made = {name: digest(opened, view) for name, view in checkpoint.windows()}

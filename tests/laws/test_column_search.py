@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from paramtool.engine.compare import line_proof
-from paramtool.engine.compare.line_hashes import LineHashes
-from paramtool.engine.compare.lines import Lines, LineWay, turned
+from paramtool.engine.compare import lines as line_search
+from paramtool.engine.compare.lines import LineHashes, Lines, LineWay, turned
 from paramtool.engine.read.source import Source
 from paramtool.formats import read
 from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, ROUNDED
@@ -190,7 +189,7 @@ def test_columns_that_do_not_fit_into_memory_are_undecided(place: Path) -> None:
 @pytest.mark.parametrize("how", HOW)
 def test_blocks_of_any_size(place: Path, how: str, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Strips of a few elements, of which some do not divide the tensor."""
-    monkeypatch.setattr(line_proof, "BLOCK_NBYTES", 700)
-    monkeypatch.setattr(line_proof, "SHARES", 1 << 17)
-    monkeypatch.setattr(line_proof, "LONG", 4)
+    monkeypatch.setattr(line_search, "BLOCK_NBYTES", 700)
+    monkeypatch.setattr(line_search, "SHARES", 1 << 17)
+    monkeypatch.setattr(line_search, "LONG", 4)
     assert has_same_numbers(compared(place, *planted(how, np.random.default_rng(3), "f4"), memory=memory))

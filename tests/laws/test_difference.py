@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.engine.compare.difference import largest
+from paramtool.engine.compare.changes import largest
 from paramtool.engine.read import blocks, open_files, source
 from paramtool.engine.read.source import Source
 from paramtool.model.checkpoint import Checkpoint, Entry

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from paramtool.engine.compare import long_runs
+from paramtool.engine.compare import line_table
 from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, ROUNDED
 from tests.examples import examples
 from tests.laws.comparing import compared, numbers, verdicts
@@ -144,9 +144,9 @@ def test_a_run_that_goes_on_by_chance_ends_where_the_next_begins(place: Path) ->
 @pytest.mark.parametrize("memory", [1 << 9, 1 << 11, 1 << 26])
 def test_windows_of_any_size(place: Path, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Less memory has longer windows; where none fits, the tensor is undecided."""
-    monkeypatch.setattr(long_runs, "MAX_WINDOW_NBYTES", 1 << 13)
-    monkeypatch.setattr(long_runs, "BLOCK_NBYTES", 100)
-    monkeypatch.setattr(long_runs, "FIRST_NBYTES", 10)
+    monkeypatch.setattr(line_table, "MAX_WINDOW_NBYTES", 1 << 13)
+    monkeypatch.setattr(line_table, "BLOCK_NBYTES", 100)
+    monkeypatch.setattr(line_table, "FIRST_NBYTES", 10)
     random = np.random.default_rng(0)
     x, y = numbers(random, 6000, "f4"), numbers(random, 5000, "f4")
     found = compared(place, {"x": x, "y": y}, {"z": np.concatenate([y, x])}, memory)

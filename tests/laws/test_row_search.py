@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from paramtool import diff
-from paramtool.engine.compare.line_hashes import LineHashes
 from paramtool.engine.compare.line_table import LineTable
-from paramtool.engine.compare.lines import LineRun, Runs
+from paramtool.engine.compare.lines import LineHashes, LineRun, Runs
 
 KINDS = ["f4", "f2", "f8", "i1", "i2"]
 

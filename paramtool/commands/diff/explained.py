@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from paramtool.commands.diff.settled import Settled, may_be_cast
 from paramtool.commands.diff.tables import Proposal, of_networks
 from paramtool.engine.compare.casts import cast_raw
 from paramtool.engine.compare.changes import are_one, is_floating, rounded, shift_between, shift_of
 from paramtool.engine.compare.sides import Sides, is_number
-from paramtool.engine.read.elements import number_type
+from paramtool.engine.read.elements import Array, number_type
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import same_targets
 from paramtool.errors import LayoutError
@@ -24,11 +24,6 @@ from paramtool.model.dtype import DType
 from paramtool.model.plan import Target
 from paramtool.model.view import View, Views
 from paramtool.passes.rnn.find import Found
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 MAX_CALCULATED_NBYTES = 256 << 20
 """The largest tensor that is calculated to be compared."""

@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from math import inf, isfinite, sqrt
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from paramtool.commands.diff.settled import made_of
 from paramtool.commands.diff.tables import of_dialects
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.compare.casts import REAL
-from paramtool.engine.read.elements import number_type
+from paramtool.engine.read.elements import Array, number_type
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
 from paramtool.errors import FIRST, internal
@@ -30,11 +30,6 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
 from paramtool.model.display import Displayed
 from paramtool.model.view import View, Views
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 MAX_PREFIX = 3
 """The most segments in front of names that are exchanged: `model.language_model.` has two."""

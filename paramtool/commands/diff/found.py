@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from paramtool.engine.compare.casts import REAL, narrow
 from paramtool.engine.compare.changes import WindowPair
-from paramtool.engine.compare.line_proof import is_proved
 from paramtool.engine.compare.line_table import LineMap
-from paramtool.engine.compare.lines import Claim, LineRun, Lines, LineWay, Runs
+from paramtool.engine.compare.lines import Claim, LineRun, Lines, LineWay, Runs, is_proved
 from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.source import Source
 from paramtool.model.diff import CAST, LAYOUT, ROUNDED, LineMove, LinePlace

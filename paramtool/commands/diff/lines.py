@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from paramtool.commands.diff.axes import TakenTwice, beside_axes, by_axes, by_own_names
 from paramtool.commands.diff.found import FoundMap, NamedLines, as_rows, casts, is_number, kind_of
 from paramtool.commands.diff.settled import Settled, distinct
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.changes import WindowPair
-from paramtool.engine.compare.line_hashes import Hashed, LineHashes, rows_at_once
-from paramtool.engine.compare.line_table import LineIndex, LineMap
+from paramtool.engine.compare.line_table import LineIndex, LineMap, ShortLines, Windows, window
 from paramtool.engine.compare.lines import (
+    Hashed,
+    LineHashes,
     LineKind,
     Lines,
     LineWay,
@@ -27,21 +28,17 @@ from paramtool.engine.compare.lines import (
     has_lines,
     has_short_rows,
     rows,
+    rows_at_once,
     short_columns,
 )
-from paramtool.engine.compare.long_runs import ShortLines, Windows, window
 from paramtool.engine.compare.sides import Sides, is_constant
+from paramtool.engine.read.elements import Array
 from paramtool.engine.read.source import Source
 from paramtool.model import quantised
 from paramtool.model.diff import LAYOUT, UNDECIDED, TensorDiff, spans
 from paramtool.model.tiling import unread
 from paramtool.model.view import View, Views
 from paramtool.passes.diff.names import biases_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 NUMBERS = ("float", "bfloat", "complex")
 """What the names of types begin with that no codes are packed in."""

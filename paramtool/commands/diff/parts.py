@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from paramtool.commands.diff.found import as_rows
 from paramtool.commands.diff.settled import may_be_cast
@@ -16,6 +16,7 @@ from paramtool.commands.diff.tables import REFUSED, FactsOf, Proposal
 from paramtool.engine.compare.casts import alike, cast_raw, narrow
 from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.compare.sides import Sides
+from paramtool.engine.read.elements import Array
 from paramtool.engine.read.source import Source
 from paramtool.grouping import grouped
 from paramtool.model.dtype import DType
@@ -39,11 +40,6 @@ from paramtool.passes.diff.part_maps import (
     parts_in,
 )
 from paramtool.passes.parts import copies
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 MAX_MODULES = 64
 """The most modules of the first checkpoint that a tensor is tried with."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf, isfinite, log10, prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.commands.report.modules import StoredTensor, geometry
 from paramtool.drawing.palette import HEAT
 from paramtool.engine.compare.changes import BLOCK_ELEMENTS, WindowPair, differences, number_types
 from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.blocks import blocks
+from paramtool.engine.read.elements import Array
 from paramtool.engine.read.source import Source
 from paramtool.errors import plural
 from paramtool.model.checkpoint import GRAPH, Checkpoint
@@ -188,11 +189,6 @@ def scale(largest: float) -> Iterator[tuple[str, str, str]]:
 
 # --- Where in a tensor numbers are apart: how many elements of rows, and of cells of rows and columns, and how far ----
 
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 BINS = 200
 CELLS = 64

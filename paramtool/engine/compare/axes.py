@@ -9,23 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import combinations, permutations, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from paramtool.engine.compare.casts import alike, cast_raw
 from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.compare.equal import Named, split
 from paramtool.engine.read.blocks import spread
+from paramtool.engine.read.elements import Array
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, same_window
 from paramtool.engine.read.threads import CORES
 from paramtool.model.dtype import DType
 from paramtool.model.match import Match
 from paramtool.model.view import View, contiguous, reshaped
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 MAX_AXES = 5
 """Axes longer than 1 that are tried in every order: 120 orders."""

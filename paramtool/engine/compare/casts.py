@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from paramtool.engine.compare.changes import WindowPair, number_types
 from paramtool.engine.compare.equal import Named
-from paramtool.engine.read.elements import converted, number_type, same
+from paramtool.engine.read.elements import Array, converted, number_type, same
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, Stream, squeezed
@@ -24,11 +24,6 @@ from paramtool.model.diff import CAST, CHANGED, ROUNDED
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.match import Match
 from paramtool.model.view import View, contiguous
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 REAL = ("float", "bfloat")
 """What the names of types of floating point begin with, that are not complex."""

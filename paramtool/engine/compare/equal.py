@@ -10,9 +10,9 @@ import os
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from paramtool.engine.read.elements import same
+from paramtool.engine.read.elements import Array, same
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, Stream, block_nbytes
@@ -20,11 +20,6 @@ from paramtool.grouping import grouped
 from paramtool.model.match import Equal, Match
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View, contiguous
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 Named = tuple[str, View]
 Advance = Callable[[int], None]

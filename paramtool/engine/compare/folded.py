@@ -12,18 +12,13 @@ Source: S. Ioffe and C. Szegedy, "Batch Normalization" (2015), section 3.1; torc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from paramtool.engine.compare.changes import number_types
-from paramtool.engine.read.elements import number_type
+from paramtool.engine.read.elements import Array, number_type
 from paramtool.engine.read.source import Source
 from paramtool.model.dtype import DType
 from paramtool.model.view import Shape, View
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 ULPS = 8
 """By how many units in the last place the folded numbers may differ."""

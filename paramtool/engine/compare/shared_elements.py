@@ -8,14 +8,10 @@ No byte is read: where an element is follows from the windows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
+from paramtool.engine.read.elements import Array
 from paramtool.model.view import View, contiguous_strides
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 BLOCK_ELEMENTS = 1 << 18
 MAX_SORTED = 1 << 22

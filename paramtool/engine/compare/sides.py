@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from paramtool.engine.compare.casts import cast_verdict
 from paramtool.engine.compare.changes import WindowPair, measured, number_types
@@ -20,11 +20,6 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import Distance
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 Advance = Callable[[int], None]
 Task = TypeVar("Task")

@@ -9,8 +9,8 @@ compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
+from paramtool.engine.read.elements import Array
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, same_window
@@ -19,11 +19,6 @@ from paramtool.grouping import grouped
 from paramtool.model.dtype import DTYPES
 from paramtool.model.match import Match, Rows
 from paramtool.model.view import View, Views, contiguous
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 Advance = Callable[[int], None]
 KEY_NBYTES = 32

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from paramtool.engine.compare.difference import digest
+from paramtool.engine.compare.changes import digest
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool
 from paramtool.model.checkpoint import Checkpoint

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+else:
+    Array = Any
 
 Read = Callable[[int, memoryview], None]
 """Fills a buffer with the bytes of a storage, starting at a position."""

@@ -9,16 +9,12 @@ neither.  A test compares all of them with ml_dtypes.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
+from paramtool.engine.read.elements import Array
 from paramtool.engine.read.source import Source
 from paramtool.model.dtype import DType
 from paramtool.model.view import Shape, View
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 
 class Bits(NamedTuple):

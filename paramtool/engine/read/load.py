@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
+from paramtool.engine.read.elements import Array
 from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError, some
 from paramtool.grouping import grouped
@@ -13,11 +13,6 @@ from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Compound, Value
 from paramtool.model.dtype import DType
 from paramtool.model.view import MAX_EXTENT, Shape, View, contiguous
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 ALIGNMENT = 16
 """A buffer begins on a multiple of the largest element, so that windows stay aligned in it."""

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from paramtool.engine.read.elements import PAGE_NBYTES
+from paramtool.engine.read.elements import PAGE_NBYTES, Array
 from paramtool.engine.read.source import Source
 from paramtool.model.view import View
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 
 class RowMajorBytes:

@@ -16,11 +16,11 @@ from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import BinaryIO
 
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.crcs import THREAD_NBYTES, Crcs, Sums
-from paramtool.engine.read.elements import ELEMENTS, Elements, forget_rooms, number_type, take
+from paramtool.engine.read.elements import ELEMENTS, Array, Elements, forget_rooms, number_type, take
 from paramtool.engine.read.open_files import CHUNK_NBYTES, OpenFiles, read_blocks
 from paramtool.errors import FormatError, OutputError
 from paramtool.formats.files import Placed, inflated, read_at, read_bytes
@@ -42,11 +42,6 @@ from paramtool.model.storage import (
 )
 from paramtool.model.tiling import within
 from paramtool.model.view import View, contiguous
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 Buffer = memoryview | bytes
 

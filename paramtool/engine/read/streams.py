@@ -8,21 +8,16 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from math import prod
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from paramtool.engine.read.blocks import RUN, blocks, spread
 from paramtool.engine.read.crcs import Sums
-from paramtool.engine.read.elements import equal, room
+from paramtool.engine.read.elements import Array, equal, room
 from paramtool.engine.read.source import BYTE, Buffer, Source
 from paramtool.engine.read.threads import threaded
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 MAX_BLOCK_NBYTES = 1 << 20
 """Blocks that fit a processor's cache are compared fastest."""

@@ -7,16 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.read.elements import converted
+from paramtool.engine.read.elements import Array, converted
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.dtype import DType
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 THROUGH_FLOAT32 = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Types that ml_dtypes casts float64 to in two steps, by way of float32, which would round twice."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import BinaryIO
 from zlib import crc32
 
 from paramtool.engine.read.crcs import THREAD_NBYTES, crc32_of
@@ -24,11 +24,6 @@ from paramtool.formats.output import Late, OutputFile
 from paramtool.model.plan import Target
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 KERNEL_NBYTES = 1 << 20
 """Longer runs of bytes are copied by the kernel."""
