@@ -137,7 +137,8 @@ def _lowered(said: Policy, files: Iterable[CheckedFile], unsafe: Mapping[str, Se
         what = [
             f"{printable(path)} ({leading([*map(policy.format_unknown, bad)])})"
             for path, (bad, settings) in passed.items()
-            if any(one.place == place for one in (*settings.said.values(), *said.matching(UNSAFE, path, ())))
+            if place
+            in {one.place for one in said.matching(UNSAFE, path, ())}.union(one.place for one in settings.said.values())
         ]
         here = f": {leading(what)}" if what else ", none of these"
         yield LOWERED.found(f"lets unsafe files pass{here}; --config names a trusted configuration", place=place)
