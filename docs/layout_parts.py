@@ -8,11 +8,11 @@ from math import prod
 
 from paramtool import dialects
 from paramtool.errors import LayoutError
-from paramtool.parts import patterns, rows, solving
+from paramtool.parts import patterns, rows
 from paramtool.parts.layout import FusedRow, PartLayout, all_part_layouts, group, proofs
 from paramtool.parts.pieces import Piece
 from paramtool.parts.sizes import MEANINGS, Sizes
-from paramtool.passes.parts import fused_names
+from paramtool.passes.parts import find
 
 GROUPED = {
     "heads": 4, "kv_heads": 2, "head_dim": 2, "value_dim": 2, "rotary": 2, "chunks": 2, "ffn": 2, "experts": 2,
@@ -85,7 +85,7 @@ def _section(layout: PartLayout) -> Iterator[str]:
     for row in layout.tensors:
         along = f", blocks along axis {row.along}" if row.along else ""
         yield f"| `{row.name}` | `{row.content}`{along} |"
-    if others := fused_names.variants_of(layout)[1:]:
+    if others := find.variants_of(layout)[1:]:
         called = ", ".join(" + ".join(f"`{name}`" for name in names) for names in others)
         yield from ("", f"Other names of the same: {called}.")
     yield from ("", "```", *(line for row in layout.tensors for line in _picture(row)), "```")
@@ -100,7 +100,7 @@ def _picture(row: FusedRow) -> Iterator[str]:
             count = sizes.of("experts") if patterns.has_experts(row.content) else 1
             parts = {
                 term: [
-                    solving.PartTensor(f"{term} {k}", axes, solving.part_shape(axes, sizes))
+                    rows.PartTensor(f"{term} {k}", axes, rows.part_shape(axes, sizes))
                     for axes in (patterns.PARTS[term],)
                     for k in range(count)
                 ]

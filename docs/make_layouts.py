@@ -14,8 +14,8 @@ from layout_parts import drawn, page
 
 from paramtool import layouts
 from paramtool.layouts import evidence
-from paramtool.layouts.extras import EXTRAS
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, Place, stored
+from paramtool.layouts.names import EXTRAS
 from paramtool.layouts.spec import Spec
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import contiguous

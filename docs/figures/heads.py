@@ -10,7 +10,7 @@ from layout_parts import elements
 
 from figures.canvas import LEFT, RIGHT, box, line, picture, text
 from paramtool.drawing.markup import Markup
-from paramtool.parts import patterns, rows, solving
+from paramtool.parts import patterns, rows
 from paramtool.parts.layout import FusedRow, find_part_layout
 from paramtool.parts.sizes import Sizes
 
@@ -44,7 +44,7 @@ def order(name: str, given: dict[str, int]) -> list[Row]:
     row: FusedRow = layout.tensors[0]
     sizes = Sizes(given)
     parts = {
-        term: [solving.PartTensor(term, patterns.PARTS[term], solving.part_shape(patterns.PARTS[term], sizes))]
+        term: [rows.PartTensor(term, patterns.PARTS[term], rows.part_shape(patterns.PARTS[term], sizes))]
         for term in row.terms()
     }
     stored = rows.stored(row.name, row.content, row.along, parts, sizes=sizes)

@@ -23,11 +23,10 @@ from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.facts import KINDS, Facts, of_spec
 from paramtool.parts.layout import PartGroup, PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.schemes import packing_of
-from paramtool.parts.words import place
+from paramtool.parts.words import joined, place
 from paramtool.passes.parts import consistency, find, following, fuse
 from paramtool.passes.parts.dialect_change import EXPERT, refuse_left
 from paramtool.passes.parts.fuse import Joint, KnownParts, parts_as_they_are, restored
-from paramtool.passes.parts.fused_names import joined
 from paramtool.passes.parts.layouts_seen import refusal
 from paramtool.passes.parts.rewrite import Rearranged
 from paramtool.passes.parts.seen_groups import SeenGroup

@@ -49,8 +49,8 @@ from paramtool.passes.parts.dialect_change import dialect_change, views_of, with
 from paramtool.passes.parts.recorded import with_parts
 from paramtool.passes.parts.rewrite import Rearranged, moves, new_targets, renames, rewritten
 from paramtool.passes.rnn import beside
-from paramtool.passes.rnn.again import came_from, converted_again
 from paramtool.passes.rnn.convert import kept_off
+from paramtool.passes.rnn.rewrite import came_from, converted_again
 from paramtool.passes.rnn.rewrite import moves as moves_of_networks
 
 

@@ -32,7 +32,7 @@ from paramtool.passes.compat.wanted import Wanted, wanted_by
 if TYPE_CHECKING:
     from paramtool.model.checkpoint import Checkpoint
     from paramtool.passes.compat.check import TieQuestion, Verdict
-    from paramtool.passes.parts.other_rows import SaidRows
+    from paramtool.passes.parts.recorded import SaidRows
 
 
 @frozen(repr=False)
@@ -292,7 +292,7 @@ def of_checkpoint(checkpoint: Checkpoint, config: Mapping[str, Any] | None = Non
     from paramtool.commands.rearrangement import config_beside, record_of, shapes_of
     from paramtool.errors import LayoutError, UsageError
     from paramtool.parts.config_facts import KnownModel
-    from paramtool.passes.parts.other_rows import rows_said
+    from paramtool.passes.parts.recorded import rows_said
 
     shapes, record = shapes_of(checkpoint), record_of(checkpoint)
     config = config_beside(checkpoint.path) or config or {}
@@ -318,7 +318,7 @@ def clashes(
     mine = of_checkpoint(checkpoint, config)
     if not mine and not theirs:
         return ()
-    from paramtool.passes.parts import other_rows
+    from paramtool.passes.parts import recorded
 
     both = [name for name in names if name in checkpoint.entries]
-    return tuple(RowClash(*one) for one in other_rows.clashes(mine, theirs, both))
+    return tuple(RowClash(*one) for one in recorded.clashes(mine, theirs, both))

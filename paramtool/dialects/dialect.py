@@ -18,10 +18,10 @@ from typing import Any
 from paramtool.dialects.template import DialectTable, ModelRows, Row, Template, Templates
 from paramtool.errors import LayoutError, nearest
 from paramtool.model.view import Shape, Shapes
-from paramtool.parts import patterns, rows, solving
+from paramtool.parts import patterns, rows
 from paramtool.parts.pieces import Digit, Digits, Pair, Piece, Stored, joined, whole
+from paramtool.parts.rows import PartTensor
 from paramtool.parts.sizes import CHECK, Sizes
-from paramtool.parts.solving import PartTensor
 
 Facts = Callable[[str], Sizes]
 """The sizes that are known for the tensor of a name: a model may have a tower of text and one of images."""
@@ -218,11 +218,11 @@ class _Compiled:
             return whole(name, shape, template.filled(fields))
         is_bias = fields.get("kind") == "bias"
         pattern, along = self.pattern(is_bias)
-        sizes = solving.solved(name, pattern, along, shape, sizes=sizes)
+        sizes = rows.solved(name, pattern, along, shape, sizes=sizes)
         parts: dict[str, list[PartTensor]] = {}
         for term, template in self.parts.items() if not self.row.held else ():
             axes = self.axes(term, is_bias)
-            one = PartTensor("", axes, solving.part_shape(self.of_one(axes), sizes))
+            one = PartTensor("", axes, rows.part_shape(self.of_one(axes), sizes))
             count = sizes.of("experts") if self.has_experts else 1
             parts[term] = [
                 PartTensor(template.filled({**fields, "expert": fields.get("expert", str(k))}), axes, one.shape)
@@ -297,7 +297,7 @@ class _Parts:
         sizes = facts(next(iter(next(iter(self.found.values())).values()))[0])
         if self.row.row.held:
             ((hub, shape),) = (one for tensors in self.found.values() for one in tensors.values())
-            sizes = solving.solved(hub, self.row.held(is_bias), 0, shape, sizes=sizes)
+            sizes = rows.solved(hub, self.row.held(is_bias), 0, shape, sizes=sizes)
             yield self.row.stored(name, {}, sizes, self.fields)
             return
         parts = {
@@ -433,7 +433,7 @@ def rebased(
     """
     content, along = pattern
     holding, hub = held
-    parts = {term: [PartTensor(term, of, solving.part_shape(of, sizes))] for term, of in axes.items()}
+    parts = {term: [PartTensor(term, of, rows.part_shape(of, sizes))] for term, of in axes.items()}
     mine = rows.stored(name, content, along, parts, sizes=sizes)
     other = rows.stored(hub, holding, 0, parts, sizes=sizes)
     pieces = []

@@ -31,7 +31,7 @@ from functools import cache
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import frozen
 from paramtool.package_data import package_data
-from paramtool.parts import patterns, rows, solving
+from paramtool.parts import patterns, rows
 from paramtool.parts.sizes import VOCABULARY, Sizes, UnknownSize
 
 
@@ -110,9 +110,9 @@ class PartLayout:
             shape = _sample(row)
             while True:
                 try:
-                    sizes = solving.solved(row.name, row.content, row.along, shape, sizes=sizes)
+                    sizes = rows.solved(row.name, row.content, row.along, shape, sizes=sizes)
                     for term in row.terms():
-                        solving.part_shape(patterns.PARTS[term], sizes)
+                        rows.part_shape(patterns.PARTS[term], sizes)
                     break
                 except UnknownSize as error:
                     found[error.word] = None
@@ -129,7 +129,7 @@ def _sample(row: FusedRow) -> tuple[int, ...]:
     sizes = Sizes(_SAMPLE)
     count = _SAMPLE["experts"] if patterns.has_experts(row.content) else 1
     parts = {
-        term: [solving.PartTensor(f"{term}{k}", patterns.PARTS[term], solving.part_shape(patterns.PARTS[term], sizes))
+        term: [rows.PartTensor(f"{term}{k}", patterns.PARTS[term], rows.part_shape(patterns.PARTS[term], sizes))
                for k in range(count)]
         for term in row.terms()
     }  # fmt: skip

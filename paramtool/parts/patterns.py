@@ -9,7 +9,7 @@
 
 The language is that of `layouts.pattern`, with the words of `sizes`.  `q.rot[...]` and `q.rest[...]` are the elements
 of each head that RoPE rotates and the others.  An axis of a block that the part does not have is a repetition: the
-tensor holds the same elements several times.  `solving` finds the sizes of a pattern, `rows` the pieces of a tensor.
+tensor holds the same elements several times.  `rows` finds the sizes of a pattern, and the pieces of a tensor.
 """
 
 from __future__ import annotations

@@ -91,3 +91,8 @@ def place(name: str) -> str:
     'model.layers.*.mlp.experts.*'
     """
     return NUMBER.sub("*", name)
+
+
+def joined(*words: str) -> str:
+    """Words of a name that are not empty, with dots."""
+    return ".".join(word for word in words if word)

@@ -152,7 +152,7 @@ ALWAYS_SEVERAL = {
     "guessing/names.py: {specs} networks",
     "layouts/networks.py: {first + (layers - 1) * further} elements",  # of a network: 2 at the least
     "layouts/networks.py: {len(distinct)} networks",
-    "layouts/proof.py: {count} tensors",
+    "layouts/own.py: {count} tensors",
     "passes/rnn/rewrite.py: {one.spec.layers} cells",
     "passes/select.py: {len(winners)} sections",
     "passes/rnn/find.py: {len(ats)} modules",

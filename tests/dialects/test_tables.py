@@ -18,7 +18,8 @@ from paramtool.dialects.template import DialectTable, Row, Template, table
 from paramtool.errors import LayoutError
 from paramtool.layouts.pattern import blocks, parse
 from paramtool.package_data import package_data
-from paramtool.parts import patterns, solving
+from paramtool.parts import patterns
+from paramtool.parts import rows as part_rows
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes
 from paramtool.passes.diff.names import exchanged
@@ -69,9 +70,9 @@ def _hub(row: Row, lengths: Mapping[str, int] = SIZES, known: Mapping[str, str] 
     sizes = Sizes({**lengths, "kv_heads": lengths["heads"]} if "{heads:" in row.pattern + row.held else lengths)
     for term, text in row.parts.items():
         axes = (row.axes or {}).get(term) or patterns.PARTS.get(term, "out in")
-        shape = solving.part_shape(axes, sizes)
+        shape = part_rows.part_shape(axes, sizes)
         if row.held:
-            shape = (solving.extent(parse(row.held, patterns.WORDS), 0, sizes), lengths["in"])
+            shape = (part_rows.extent(parse(row.held, patterns.WORDS), 0, sizes), lengths["in"])
         for expert in range(lengths["experts"] if "{expert}" in text else 1):
             found[Template(text).filled({**known, "expert": str(expert)})] = shape
     if row.when:
@@ -142,7 +143,7 @@ def _shape(row: Row) -> tuple[int, ...]:
     )
     block = next(blocks(items))
     return tuple(
-        solving.extent(items, k, sizes) if k == row.along else torch.Size([sizes.of(word) for word in group]).numel()
+        part_rows.extent(items, k, sizes) if k == row.along else torch.Size([sizes.of(word) for word in group]).numel()
         for k, group in enumerate(block.axes)
     )
 

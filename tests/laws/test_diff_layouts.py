@@ -16,7 +16,8 @@ from safetensors.numpy import load_file
 import paramtool
 from paramtool.errors import LayoutError
 from paramtool.model.diff import LAYOUT, RENAMED, SAME, TensorDiff
-from paramtool.parts import patterns, solving
+from paramtool.parts import patterns
+from paramtool.parts import rows as part_rows
 from paramtool.parts.layout import PartLayout, all_part_layouts, group
 from paramtool.parts.patterns import PARTS
 from paramtool.parts.sizes import Sizes
@@ -51,7 +52,7 @@ def planted(
     parts: dict[str, Any] = {}
     names: dict[str, np.ndarray] = {}
     for term, child in kind.parts.items():
-        shape = solving.part_shape(PARTS[term], Sizes(sizes))
+        shape = part_rows.part_shape(PARTS[term], Sizes(sizes))
         made = [random.normal(size=shape if suffix == "weight" else shape[:1]).astype("f4") for _ in experts]
         for k, array in zip(experts, made, strict=True):
             names[".".join(filter(None, (at, "" if k is None else f"{k}", child, suffix)))] = array

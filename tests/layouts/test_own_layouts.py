@@ -18,7 +18,7 @@ from paramtool.commands.layouts import register_files
 from paramtool.errors import LayoutError, ParamtoolError, UsageError
 from paramtool.layouts import own
 from paramtool.layouts.layout import Form, Layout, Option, TensorRule
-from paramtool.layouts.proof import check_layout, grid
+from paramtool.layouts.own import check_layout, grid
 from tests.examples import examples
 from tests.hostile.command import command
 

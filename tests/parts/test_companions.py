@@ -17,10 +17,9 @@ from paramtool.parts.blocks import Image, roles
 from paramtool.parts.companions import Followers, follow
 from paramtool.parts.patterns import PARTS
 from paramtool.parts.pieces import Stored, joined, part_shapes
-from paramtool.parts.rows import stored
+from paramtool.parts.rows import PartTensor, stored
 from paramtool.parts.schemes import Packing, axes_of, is_companion, logical
 from paramtool.parts.sizes import Sizes
-from paramtool.parts.solving import PartTensor
 
 Arrays = dict[str, np.ndarray]
 QKV = "q[(heads head_dim) in] k[(kv_heads head_dim) in] v[(kv_heads value_dim) in]"

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
-from paramtool.parts import patterns, solving
+from paramtool.parts import patterns
+from paramtool.parts import rows as part_rows
 from paramtool.parts.layout import PartLayout, all_groups, all_part_layouts, group
 from paramtool.parts.patterns import PARTS
 from paramtool.parts.pieces import Stored, whole
@@ -98,7 +99,7 @@ class Laid:
         experts = range(sizes["experts"]) if self.kind.inside else (None,)
         self.parts: dict[str, tuple[Stored, ...]] = {}
         for term, child in self.kind.parts.items():
-            shape = solving.part_shape(PARTS[term], known)
+            shape = part_rows.part_shape(PARTS[term], known)
             shape = shape if suffix == "weight" else shape[:1]
             names = [".".join(filter(None, ("at", "" if k is None else f"{k}", child, suffix))) for k in experts]
             self.parts[term] = tuple(whole(name, shape) for name in names)
@@ -136,7 +137,7 @@ class Laid:
         known = Sizes(others)
         if self.kind.inside and self.sizes["experts"] != others["experts"]:
             return False
-        if any(solving.part_shape(PARTS[term], known) != own[0].shape for term, own in self.parts.items()):
+        if any(part_rows.part_shape(PARTS[term], known) != own[0].shape for term, own in self.parts.items()):
             return False
         return all(map(np.array_equal, self.fused, self._fused_by(others)))
 

@@ -11,7 +11,8 @@ from itertools import permutations, product
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError
-from paramtool.parts import patterns, solving
+from paramtool.parts import patterns
+from paramtool.parts import rows as part_rows
 from paramtool.parts.layout import PartLayout
 from paramtool.parts.sizes import Sizes
 
@@ -82,7 +83,7 @@ def _complete(layout: PartLayout, facts: Facts) -> dict[str, int] | None:
         return None
     try:
         for row in layout.tensors:
-            sizes = solving.per_head(row.content, sizes)
+            sizes = part_rows.per_head(row.content, sizes)
             for word in sorted(patterns.words(row.content) | patterns.slice_words(row.content)):
                 sizes.of(word)
     except LayoutError:
@@ -101,7 +102,7 @@ def _grouped(sizes: Sizes) -> bool:
 def shapes(layout: PartLayout, sizes: Facts) -> tuple[tuple[int, ...], ...]:
     """The shapes of the fused tensors."""
     known = Sizes(sizes)
-    return tuple(solving.shape_of(row.name, row.content, row.along, known) for row in layout.tensors)
+    return tuple(part_rows.shape_of(row.name, row.content, row.along, known) for row in layout.tensors)
 
 
 @cache

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from paramtool.errors import LayoutError
 from paramtool.model.plan import Target
 from paramtool.model.view import View
-from paramtool.parts import patterns, rows, solving
+from paramtool.parts import patterns, rows
 from paramtool.parts.pieces import Stored, whole
+from paramtool.parts.rows import PartTensor
 from paramtool.parts.sizes import Sizes
-from paramtool.parts.solving import PartTensor
 from paramtool.passes.parts import copies
 from tests.passes.made import view
 
@@ -31,8 +31,7 @@ def made(pattern: str, sizes: dict[str, int]) -> tuple[Stored, list[Stored]]:
     """A fused tensor and its parts."""
     known = Sizes(sizes)
     parts = {
-        term: [PartTensor(term, patterns.PARTS[term], solving.part_shape(patterns.PARTS[term], known))]
-        for term in TERMS
+        term: [PartTensor(term, patterns.PARTS[term], rows.part_shape(patterns.PARTS[term], known))] for term in TERMS
     }
     content, along = PATTERNS[pattern]
     return rows.stored("fused", content, along, parts, sizes=known), [whole(t, parts[t][0].shape) for t in TERMS]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
 from paramtool.parts.layout import PartLayout, find_part_layout, group
-from paramtool.passes.parts import find, fused_names
+from paramtool.parts.words import joined
+from paramtool.passes.parts import find
 
 QKV, EXPERTS = group("qkv"), group("experts")
 
@@ -20,7 +21,7 @@ def layout(name: str) -> PartLayout:
 
 
 def parts(at: str, *suffixes: str) -> list[str]:
-    return [fused_names.joined(at, f"{part}_proj", suffix) for suffix in suffixes or ("weight",) for part in "qkv"]
+    return [joined(at, f"{part}_proj", suffix) for suffix in suffixes or ("weight",) for part in "qkv"]
 
 
 def experts(at: str, count: int) -> list[str]:
@@ -44,7 +45,7 @@ def test_the_order_of_names_does_not_matter(names: list[str]) -> None:
 @pytest.mark.parametrize("names", list(QKV.names))
 @pytest.mark.parametrize("at", ["", "a", "a.0.b"])
 def test_the_names_of_other_models(names: tuple[str, ...], at: str) -> None:
-    (one,) = find.apart([fused_names.joined(at, name, "weight") for name in names], QKV, (), "f")
+    (one,) = find.apart([joined(at, name, "weight") for name in names], QKV, (), "f")
     assert (one.at, one.names) == (at, names)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
-from paramtool.parts import patterns, rows, solving
+from paramtool.parts import patterns, rows
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.pieces import whole
 from paramtool.parts.sizes import Sizes
@@ -123,10 +123,10 @@ def test_loosened_patterns_are_the_same_rows(name: str) -> None:
     loose = patterns.loosened(row.content)
     assert ("heads" not in loose and "q_rows" in loose) or "k_rows" in loose
     known = Sizes({"heads": 4, "kv_heads": 2, "head_dim": 3, "in": 5})
-    shapes = {term: solving.part_shape(patterns.PARTS[term], known) for term in row.terms()}
+    shapes = {term: rows.part_shape(patterns.PARTS[term], known) for term in row.terms()}
     made = []
     for content in (row.content, loose):
-        parts = {t: [solving.PartTensor(t, patterns.axes_of(t, content), shape)] for t, shape in shapes.items()}
+        parts = {t: [rows.PartTensor(t, patterns.axes_of(t, content), shape)] for t, shape in shapes.items()}
         made.append(rows.stored("x", content, row.along, parts, sizes=known))
     strip = [
         (one.shape, [(p.part, p.shape, p.at) for p in one.pieces]) for one in made

@@ -9,7 +9,7 @@ import pytest
 from paramtool import dialects
 from paramtool.dialects.scopes import foreign_word
 from paramtool.model.parts import FusedTensor, PartsRecord
-from paramtool.passes.parts.other_rows import PLAIN, clashes, rows_said
+from paramtool.passes.parts.recorded import PLAIN, clashes, rows_said
 
 NAME = "transformer.h.0.self_attention.query_key_value.weight"
 BLOOM: dict[str, Any] = {

@@ -8,7 +8,7 @@ import pytest
 
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.passes.rnn import rewrite
-from paramtool.passes.rnn.again import converted_again
+from paramtool.passes.rnn.rewrite import converted_again
 from tests.passes.made import checkpoint
 from tests.passes.test_rnn_rewrite import LSTM, converted, under
 

@@ -14,10 +14,9 @@ from paramtool.commands._value_facts import of_adapters, of_models
 from paramtool.commands.config_ties import as_stored, denied
 from paramtool.commands.diff import explained
 from paramtool.commands.diff.compounds import compounds, other_scales
-from paramtool.commands.diff.explained import kept_sums
-from paramtool.commands.diff.folds import folds
+from paramtool.commands.diff.explained import folds, kept_sums
 from paramtool.commands.diff.lines import by_lines
-from paramtool.commands.diff.made import MadeByTables
+from paramtool.commands.diff.parts import MadeByTables
 from paramtool.commands.diff.recorded import recorded
 from paramtool.commands.diff.rest import Rest, without_bytes
 from paramtool.commands.diff.settled import Settled

@@ -10,9 +10,9 @@ from hashlib import blake2b
 from math import prod
 from typing import NamedTuple
 
-from paramtool.commands.diff.axes import TakenTwice, beside_axes, by_axes, by_own_names
 from paramtool.commands.diff.found import FoundMap, NamedLines, as_rows, casts, is_number, kind_of
 from paramtool.commands.diff.settled import Settled, distinct
+from paramtool.commands.diff.whole_tensors import TakenTwice, beside_axes, by_axes, by_own_names
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.compare.line_table import LineIndex, LineMap, ShortLines, Windows, window

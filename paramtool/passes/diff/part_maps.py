@@ -20,16 +20,16 @@ from paramtool.errors import LayoutError
 from paramtool.grouping import grouped
 from paramtool.layouts.pattern import Block, Items, Repeated, blocks, parse
 from paramtool.model.view import Shape, contiguous_strides
-from paramtool.parts import patterns, rows, solving
+from paramtool.parts import patterns, rows
 from paramtool.parts.facts import Facts
 from paramtool.parts.layout import FusedRow, PartGroup, PartLayout, all_groups, all_part_layouts, find_part_layout
 from paramtool.parts.patterns import PARTS, WORDS, groups
 from paramtool.parts.pieces import Digits, Piece, Stored, whole
+from paramtool.parts.rows import PartTensor, extent
 from paramtool.parts.sizes import COMPOSED, Sizes, UnknownSize
-from paramtool.parts.solving import PartTensor, extent
 from paramtool.parts.words import APART
+from paramtool.passes.parts.find import split, variants_of
 from paramtool.passes.parts.fuse import pattern_of
-from paramtool.passes.parts.fused_names import split, variants_of
 
 Made = TypeVar("Made")
 POINTS = 24
@@ -68,7 +68,7 @@ class PartMap:
     @cached_property
     def sizes(self) -> Mapping[str, int]:
         """The sizes that the shapes alone do not show."""
-        return {word: size for word, size in solving.used(self._content, self.all_sizes).items() if word not in UNSAID}
+        return {word: size for word, size in rows.used(self._content, self.all_sizes).items() if word not in UNSAID}
 
     def against(self, known: Facts) -> str | None:
         """What facts say of the sizes other than this map: `heads=4, head_dim=16`; "" where they agree, else None."""
@@ -171,7 +171,7 @@ def _joined(fused: FusedShape, parts: PartShapes) -> PartMaps:
 
     def made(sizes: Sizes) -> PartMap:
         keys = [part for term, own in given.items() if term != "v" for part in own]
-        sizes = solving.learned(_with_values(solving.learned(sizes, keys), given), every)
+        sizes = rows.learned(_with_values(rows.learned(sizes, keys), given), every)
         stored = rows.stored("row 0", content, along, given, sizes=sizes)
         if stored.shape != fused.shape:
             raise LayoutError("another shape")
@@ -229,13 +229,13 @@ def between(mine: tuple[FusedShape, ...], other: FusedShape) -> PartMaps:
         for way in order:
             if unseen[way]:
                 sizes.of(unseen[way])
-            sizes = solving.solved(way.name, way.content, way.along, way.shape, sizes=sizes)
+            sizes = rows.solved(way.name, way.content, way.along, way.shape, sizes=sizes)
         *held, there = (_alone(way, sizes) for way in ways)
         laid = [LaidTensor(way.content, way.along, way.shape[way.along]) for way in ways]
         return PartMap(held, there, laid, sizes)
 
     def can_fit(sizes: Sizes) -> bool:
-        return all(solving.can_fit(way.content, way.along, way.shape, sizes=sizes) for way in ways)
+        return all(rows.can_fit(way.content, way.along, way.shape, sizes=sizes) for way in ways)
 
     def of(word: str, sizes: Sizes) -> Iterable[int]:
         return (length for length in every(word, sizes) if can_fit(sizes.with_one(word, length)))
@@ -277,17 +277,17 @@ class _Laid(NamedTuple):
 
 def _alone(way: _Laid, sizes: Sizes) -> Stored:
     """A fused tensor without its parts, which are called like the terms of its pattern."""
-    return _of_sizes(way, tuple(solving.used(way.content, sizes).items()))
+    return _of_sizes(way, tuple(rows.used(way.content, sizes).items()))
 
 
 @lru_cache(maxsize=KEPT_STORED)
 def _of_sizes(way: _Laid, known: tuple[tuple[str, int], ...]) -> Stored:
     """As `_alone`: the other layouts with which a layout is tried ask for the same sizes again."""
     content = way.content
-    sizes = solving.per_head(content, Sizes(dict(known)))
+    sizes = rows.per_head(content, Sizes(dict(known)))
     count = sizes.of(patterns.EXPERTS) if patterns.has_experts(content) else 1
     parts = {
-        term: tuple(PartTensor(f"{term} {k}", axes, solving.part_shape(axes, sizes)) for k in range(count))
+        term: tuple(PartTensor(f"{term} {k}", axes, rows.part_shape(axes, sizes)) for k in range(count))
         for term in patterns.terms(content)
         for axes in (patterns.axes_of(term, content),)
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from paramtool.layouts.extras import EXTRAS, REFUSED
+from paramtool.layouts.names import EXTRAS, REFUSED
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import conventions
 from paramtool.model.checkpoint import INERT, Checkpoint, LayerPart

@@ -15,16 +15,16 @@ from paramtool.errors import LayoutError, plural
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.parts import FusedTensor
 from paramtool.model.view import Shapes
-from paramtool.parts import patterns, rows, solving
+from paramtool.parts import patterns, rows
 from paramtool.parts.companions import factors
 from paramtool.parts.layout import FusedRow, PartLayout, group
 from paramtool.parts.pieces import Stored, whole
+from paramtool.parts.rows import PartTensor
 from paramtool.parts.schemes import Packing
 from paramtool.parts.sizes import Sizes, UnknownSize
-from paramtool.parts.solving import PartTensor
+from paramtool.parts.words import joined
 from paramtool.passes.parts import following, layouts_seen
 from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember
-from paramtool.passes.parts.fused_names import joined
 
 SizesOf = Callable[[str], Mapping[str, int]]
 """The facts about the module of that name."""
@@ -73,13 +73,13 @@ def _fused_row(one: ApartGroup, member: GroupMember, row: FusedRow, layout: Part
     is_companion = member.suffix not in ("", WEIGHT, BIAS)
     content, along = (row.content, row.along) if is_companion else pattern_of(row, member.suffix)
     shape_of = following.elements(one, member.suffix, shapes, packing) if is_companion else shapes.__getitem__
-    facts = solving.per_head(content, Sizes(known.sizes_of(one.at)))
+    facts = rows.per_head(content, Sizes(known.sizes_of(one.at)))
     exact = (
         PartTensor(name, patterns.axes_of(term, content), shape_of(name), factors(name, member.suffix))
         for term in row.terms()
         for name in member.tensors[term]
     )
-    solving.learned(facts, exact)  # contradictions
+    rows.learned(facts, exact)  # contradictions
     content = patterns.loosened(content)
     parts = {
         term: tuple(PartTensor(name, patterns.axes_of(term, content), shape_of(name)) for name in member.tensors[term])
@@ -95,7 +95,7 @@ def _fused_row(one: ApartGroup, member: GroupMember, row: FusedRow, layout: Part
             )
         facts = facts.with_one(patterns.EXPERTS, count)
     name = fused_name(one.at, known.called(row.name), member.suffix, row.is_bare)
-    sizes = solving.learned(facts, (part for found in parts.values() for part in found))
+    sizes = rows.learned(facts, (part for found in parts.values() for part in found))
     try:
         made = _joint(name, content, along, sizes, parts=parts, layout=layout.name)
     except UnknownSize as error:
@@ -150,10 +150,10 @@ def _unfused_row(
     content, along = (row.content, row.along) if is_companion else pattern_of(row, end)
     shape = following.fused_elements(one, k, content, shapes, packing=known.packing) if is_companion else shapes[name]
     try:
-        sizes = solving.solved(name, content, along, shape, sizes=sizes)
+        sizes = rows.solved(name, content, along, shape, sizes=sizes)
         _check_one_width(name, sizes, one, shapes)
         axes_of = {term: patterns.axes_of(term, content) for term in row.terms()}
-        shapes_of = {term: solving.part_shape(axes, sizes) for term, axes in axes_of.items()}
+        shapes_of = {term: rows.part_shape(axes, sizes) for term, axes in axes_of.items()}
     except UnknownSize as error:
         raise lacking(one.at, layout, error) from None
     insides = [str(expert) for expert in range(sizes.of(patterns.EXPERTS))] if kind.inside else [""]
@@ -192,9 +192,9 @@ def _check_shape(
     name: str, content: str, along: int, sizes: Sizes, *, layout: str, there: tuple[int, ...] | None
 ) -> None:
     """LayoutError if a fused tensor has another shape than its pattern and sizes say, or would be too large."""
-    shape = solving.shape_of(name, content, along, solving.per_head(content, sizes))
+    shape = rows.shape_of(name, content, along, rows.per_head(content, sizes))
     if there is not None and shape != there:
-        said = " ".join(f"{word}={size}" for word, size in solving.used(content, sizes).items() if word != "in")
+        said = " ".join(f"{word}={size}" for word, size in rows.used(content, sizes).items() if word != "in")
         raise LayoutError(
             f"{name!r} has shape {list(there)}; layout {layout} with {said} has {list(shape)}",
             hint="the facts in config.json or --spec are those of another model, or another layout is meant",
@@ -213,7 +213,7 @@ def _joint(
         layout=layout,
         pattern=content,
         along=along,
-        sizes=solving.used(content, sizes),
+        sizes=rows.used(content, sizes),
         parts={term: tuple(part.name for part in found) for term, found in parts.items()},
     )
     return Joint(stored, described, tuple(whole(one.name, one.shape) for found in parts.values() for one in found))
@@ -228,11 +228,11 @@ def recorded(one: FusedTensor, shapes: Shapes, packing: Packing = USUAL, *, is_f
     if is_fused and name not in shapes:
         raise LayoutError(f"{name!r}: its record says that it is fused, and the file has no such tensor")
     patterns.check(content, along, one.parts)
-    sizes = solving.per_head(content, Sizes(one.sizes))
+    sizes = rows.per_head(content, Sizes(one.sizes))
     parts = {}
     for term, names in one.parts.items():
         axes = patterns.axes_of(term, content)
-        shape = solving.part_shape(axes, sizes)
+        shape = rows.part_shape(axes, sizes)
         parts[term] = tuple(PartTensor(part, axes, shape) for part in names)
     there = shapes[name] if is_fused and not one.companion else None
     _check_shape(name, content, along, sizes, layout=one.layout, there=there)
@@ -251,7 +251,7 @@ def check_parts(joint: Joint, sizes: Mapping[str, int]) -> None:
             for axes in (patterns.split_axes(term, one.pattern),)
             for name in names
         )
-        solving.learned(solving.per_head(one.pattern, Sizes(sizes)), parts)
+        rows.learned(rows.per_head(one.pattern, Sizes(sizes)), parts)
 
 
 def parts_of(joints: Iterable[Joint]) -> list[Stored]:

@@ -26,10 +26,10 @@ from paramtool.parts.words import (
     STACKS,
     TORCH_MHA,
     WEIGHTS,
+    joined,
     kind_in,
     place,
 )
-from paramtool.passes.parts.fused_names import joined
 from paramtool.passes.parts.seen_groups import KnownOfFile, SeenGroup, ShapeOf
 
 

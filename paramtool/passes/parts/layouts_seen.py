@@ -14,8 +14,7 @@ from paramtool.errors import LayoutError, UsageError
 from paramtool.model.view import Shape
 from paramtool.parts import families, patterns
 from paramtool.parts.facts import NONE
-from paramtool.parts.words import BLOCKS, FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
-from paramtool.passes.parts.fused_names import joined
+from paramtool.parts.words import BLOCKS, FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS, joined
 from paramtool.passes.parts.seen_groups import ROWS_OF, FittingLayout, KnownOfFile, SeenGroup, ShapeOf
 
 PER_GROUP = ("qkv", "qkv-per-group", "qvk-per-chunk", "qkv-per-chunk")

@@ -15,9 +15,8 @@ from shlex import quote
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, listed, plural
-from paramtool.layouts.extras import EXTRAS, HARMLESS, TAKEN, Extra
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.names import homes, is_at_home
+from paramtool.layouts.names import EXTRAS, HARMLESS, TAKEN, Extra, homes, is_at_home
 from paramtool.layouts.networks import Network, named, network_if_any
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
