@@ -12,8 +12,8 @@ All that a file can be is tried, as one file can be several of them.  What a lim
 these and is not followed to its end, is not `ended`.
 
 Neither the name nor the first byte of a file decides whether it is a pickle: it is run, and anything else fails in its
-first bytes.  Plain text might fail only after something that looks like a call.  So if a pickle is incomplete and does
-not begin like protocols 2 to 5, its names and calls count only if they are in DANGEROUS_MODULES or DANGEROUS_NAMES.
+first bytes.  Of a pickle that is incomplete and does not begin like protocols 2 to 5, as plain text can be, all counts
+that an unpickler calls, and the names that are dangerous where it only ends too soon and has more than words.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from paramtool.formats import policy, sniff
 from paramtool.formats.files import Contents, inflated, open_source
 from paramtool.formats.mxnet import states as mxnet
 from paramtool.formats.once import once
-from paramtool.formats.pickle.names import AT_RUN_TIME, RESULT
+from paramtool.formats.pickle.names import AT_RUN_TIME, CUT, RESULT
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, attempt
 from paramtool.formats.pickle.values import Instance, Use
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN
@@ -257,7 +257,7 @@ def _pickles(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
         if number == 0:
             first = stop
         marked = data[at : at + 1] == b"\x80" and data[at + 1 : at + 2] in PROTOCOLS
-        found += (Unknown(use.path, use.called, use.arguments) for use in uses if _counts(use, ran, marked or stop > 0))
+        found += (Unknown(use.path, use.called, use.arguments) for use in uses if _counts(use, stop, marked))
         found += inner
         if stop >= len(data):
             break
@@ -275,12 +275,13 @@ SPENT_EACH = 32
 PROTOCOLS = {bytes([number]) for number in range(2, 6)}
 
 
-def _counts(use: Use, ran: int, sound: bool) -> bool:
-    is_more = ran > len(f"c{use.path}\n")  # two lines of a text could be a name, and nothing more
-    if use.path == AT_RUN_TIME or (sound and use.path == RESULT):
+def _counts(use: Use, stop: int, marked: bool) -> bool:
+    """Whether a name is one of a pickle, and not some words of a text."""
+    if marked or stop > 0 or use.path == AT_RUN_TIME:
         return True
-    dangerous = (use.called or is_more) and policy.is_dangerous(use.path)
-    return bool(NAME.fullmatch(use.path.removesuffix("()"))) and (sound or dangerous)
+    if use.path == RESULT or not NAME.fullmatch(use.path.removesuffix("()")):
+        return False
+    return (use.called and stop != -1) or (stop == CUT and policy.is_dangerous(use.path))
 
 
 def _persistent(work: ScanBudget, pid: object) -> object:

@@ -182,7 +182,7 @@ def test_names_in_truncated_pickles(tmp_path: Path) -> None:
     ran = quick("inspect", shared("findings", "field", "truncated-exec", "broken_model.pkl"), cwd=tmp_path)
     assert ran.code == 4 and "builtins.exec, named" in ran.err, ran
     whole = pickle.dumps(Calls(), 0).replace(b"print", b"exec")
-    least = whole.index(b"exec") + len("exec\n(")
+    least = whole.index(b"exec") + len("exec\np0\n")
     for stop in range(least, len(whole) + 1):
         (tmp_path / "cut.pkl").write_bytes(whole[:stop])
         assert quick("inspect", "cut.pkl", cwd=tmp_path).code == 4, stop

@@ -236,7 +236,7 @@ def test_what_holds_only_data(tmp_path: Path) -> None:
 TEXTS = (
     "(import os\nfoo\n(tR", "(identity\nname\n", "cos\nsystem\n", "I1\nI2\n", "import os\nos.system('ls')\n",
     '{"a": "cos\\nsystem\\n(S\'ls\'\\ntR."}', "", "N", ".", "(lp0\n", "# a readme\n", "lr: 0.1\n", "Vocabulary\n",
-    "]]]]]\n", "]a\n", "(((((\n", "))))\n", "the\nof\n", "c c\nd d\n(tR.",
+    "]]]]]\n", "]a\n", "(((((\n", "))))\n", "the\nof\n", "c c\nd d\n(tR",
 )  # fmt: skip
 
 
@@ -286,6 +286,6 @@ def test_a_bomb_is_no_way_past(tmp_path: Path) -> None:
     assert ran.code == 4 and "os.system" in ran.err, ran
     (tmp_path / "a.bin").write_bytes(PROTO + b"N" * 2_000_000 + SYSTEM + b".")
     ran = quick("inspect", "a.bin", cwd=tmp_path)
-    assert ran.code == 4 and "1,048,575 stack entries" in ran.err, ran
+    assert ran.code == 4 and "os.system" in ran.err, ran
     with pytest.raises((FormatError, UnsafeError)):
         paramtool.read(tmp_path / "a.bin")

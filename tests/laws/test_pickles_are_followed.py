@@ -6,16 +6,18 @@ The oracle is CPython's pickle, in C and in Python, which runs each pickle; what
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import pickletools
+import re
 import string
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import pack
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from paramtool.formats import policy, scan
@@ -195,6 +197,21 @@ def test_what_no_machine_follows(prelude: bytes, mark: bytes, tmp_path: Path) ->
         assert ran.code == 4 and "posix.system" in ran.err, ran
 
 
+@pytest.mark.parametrize("prelude", UNFOLLOWED[:-1], ids=range(len(UNFOLLOWED) - 1))
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.sample(40)
+def test_what_is_called_by_those_who_use_it_behind_what_no_machine_follows(caller: str, prelude: bytes) -> None:
+    """Wherever the object stands: what values it is given to is not known."""
+    for user in USERS:
+        for data in (
+            prelude + b"0" + user + b"(" + CALLERS[caller] + b"tR.",
+            CALLERS[caller] + b"p7\n0" + prelude + b"0" + user + b"(g7\ntR.",
+            user + b"p7\n0" + prelude + b"0g7\n(" + CALLERS[caller] + b"t\x81.",
+        ):
+            if runs(data):
+                assert policy.unsafe(scan.scan_bytes(data).unknown), (user, data[:200])
+
+
 SCANNED = b"ctorch.storage\n_load_from_bytes\n(%stR."
 INNER = pickle.dumps(Path("a"), 0).replace(b"pathlib", b"posix").replace(b"PosixPath", b"system")
 HIDDEN = {
@@ -227,17 +244,102 @@ def test_bytes_that_torch_loads_are_followed(how: str, mark: bytes) -> None:
 
 
 WORDS = st.sampled_from([
-    "c", "cos", "system", "os", "R", "(", "tR", "t", ".", "i", "I like", "Some", "Foo", "Vocabulary", "cats", "dog",
-    "Pickle", "g1", "p1", "N", "collections", "(t", "0", "}", "]", "a", "S'a'", "#", "", "Install", "Line",
+    "c", "cos", "cosh", "cot", "coth", "csys", "system", "os", "R", "(", "tR", "(tR", ")R", "t", ".", "i", "(i", "(in",
+    "I like", "I5", "Some", "Foo", "Finance", "Vocabulary", "cats", "dog", "a", "acos", "asin", "b", "s", "e", "exp",
+    "Pickle", "g1", "p1", "N", "collections", "(t", "0", "}", "]", "S'a'", "#", "", "Install", "Line", "tan", "ln",
 ])  # fmt: skip
 
 
-@settings(max_examples=examples(800), deadline=None)
-@given(st.lists(WORDS, max_size=12))
-def test_words_are_no_pickle(words: list[str]) -> None:
-    """Lines of text that begin like opcodes call nothing, unless an unpickler would read them to their end."""
-    data = "\n".join(words).encode()
+FIRST = ["", "cos\n", "cos\nsystem\n", "(i"]
+
+
+class AnyName(pickle._Unpickler):  # type: ignore[misc, name-defined]
+    """An unpickler where everything that a pickle names can be imported, and is noted when it is called or changed."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data))
+        self.called: set[str] = set()
+
+    def find_class(self, module: str, name: str) -> object:
+        return _Noted(self.called, f"{module}.{name}")
+
+    def persistent_load(self, pid: object) -> object:
+        return _Id(self.called, "a persistent id")
+
+
+def tried(data: bytes) -> tuple[set[str], bool | None]:
+    """What an unpickler calls and changes, and whether it comes to an end; None where the data end before."""
+    unpickler = AnyName(data)
     try:
-        list(pickletools.genops(data))
-    except ValueError:
-        assert not [one for one in scan.scan_bytes(data).unknown if not one.path.startswith("os.")], data
+        unpickler.load()
+    except EOFError:
+        return unpickler.called, None
+    except Exception:  # any, as for what is no pickle
+        return unpickler.called, False
+    return unpickler.called, True
+
+
+class _Noted:
+    def __init__(self, called: set[str], path: str) -> None:
+        self._called, self._path = called, path
+
+    def __call__(self, *args: object) -> object:
+        self._called.add(self._path)
+        return _Noted(self._called, f"{self._path}()")
+
+    def __getattr__(self, name: str) -> object:
+        return self if not name.startswith("__") or name == "__setstate__" else object.__getattribute__(self, name)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        self()
+
+
+class _Id(_Noted, tuple):  # type: ignore[misc, type-arg]
+    """What can be anything, arguments as well."""
+
+    def __new__(cls, *args: object) -> _Id:
+        return tuple.__new__(cls)
+
+
+@settings(max_examples=examples(4000), deadline=None)
+@given(words=st.lists(WORDS, max_size=8), first=st.sampled_from(FIRST), end=st.booleans())
+@example(words=["cosh", "cot"], first="cos\n", end=False)
+@example(words=["cosh", "cot", "coth"], first="cos\n", end=True)
+@example(words=["cosh", "cot", "coth", "csc", "csch", "exp"], first="cos\n", end=True)
+def test_words_are_no_pickle(words: list[str], first: str, end: bool) -> None:
+    """Of lines of text, what an unpickler calls counts; and what begins a pickle that ends too soon."""
+    data = (first + "\n".join(words) + "\n" * end).encode()
+    called, is_whole = tried(data)
+    begun = [data, *(data[: at.start()] for at in re.finditer(rb"(?<=\n)", data))][-3:]  # the last opcode has two lines
+    for one in scan.scan_bytes(data).unknown:
+        if one.called:
+            assert called, data
+        else:
+            assert is_whole or any(tried(part)[1] is None for part in begun), data
+            assert is_whole or re.search(rb"^[^cV\n]", data, re.MULTILINE), data
+
+
+class Reduced:
+    """What calls a function when it is unpickled."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.function = function
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self.function, ("ls",)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 4])
+@pytest.mark.parametrize("function", [os.system, ran])
+def test_every_pickle_that_ends_too_soon(protocol: int, function: Callable[..., object]) -> None:
+    """A call counts wherever an unpickler makes it, whatever follows; a dangerous name, where one more opcode is."""
+    whole = pickle.dumps([1, Reduced(function)], protocol)
+    path = f"{function.__module__}.{function.__name__}"
+    named = [at for one, _, at in pickletools.genops(whole) if one.name in ("GLOBAL", "STACK_GLOBAL")][-1]
+    for stop in range(1, len(whole)):
+        for more in (b"", b"\0", b"\nwords of a text", b"cos\n"):
+            found = {one.path: one.called for one in scan.scan_bytes(whole[:stop] + more).unknown}
+            if tried(whole[:stop] + more)[0]:
+                assert found.get(path), (stop, more)
+        if function is os.system and stop > named + len("cposix\nsystem\np0\n"):
+            assert path in {one.path for one in scan.scan_bytes(whole[:stop]).unknown}, stop

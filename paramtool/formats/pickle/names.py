@@ -9,7 +9,8 @@ no value, so here a value is only what it may stand for:
     ANYTHING        may be either: what a call gives, a persistent id, a text that is not read
     PLAIN           neither: numbers, bytes, containers
 
-A name that is not read is `AT_RUN_TIME`; a call of what a call gave is one of `RESULT`.
+A name that is not read is `AT_RUN_TIME`; a call of what a call gave is one of `RESULT`.  An object is made by a call:
+what it is made of, and what uses it, is not followed.
 """
 
 from __future__ import annotations
@@ -91,23 +92,32 @@ class Reading:
         self.stack: list[Any] = []
         self.outer: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
+        self.is_used = False
+        """Whether a name is called behind that, to which objects could be given."""
 
     def read(self) -> tuple[int, int]:
-        """The index after STOP and that of what was read; the first is -1 where no unpickler goes on, -2 at a limit."""
+        """The index after STOP, or why there is none, and that of what was read.
+
+        Of what has more than words: `CUT` where the data end before the pickle does, `BROKEN` where no unpickler goes
+        on; of words -1.  -2 at a limit.
+        """
         machine, opcodes = self.machine, _opcodes()
         data, end, at = machine.data, machine.end, machine.start
+        broken = -1
         while at < end:
             code = data[at]
             if code == STOP:
                 return at + 1, at + 1
             form = opcodes.get(code)
-            if form is None or len(self.stack) + len(self.outer) > MAX_ENTRIES or len(self.memo) > MAX_ENTRIES:
-                return (-1 if form is None else -2), at
+            if form is None:
+                return broken, at
+            if len(self.stack) + len(self.outer) > MAX_ENTRIES or len(self.memo) > MAX_ENTRIES:
+                return -2, at
             start, stop = at + 1, at + 1 + form.nbytes
             if form.counted:
                 nbytes = int.from_bytes(data[start:stop], "little", signed=form.signed)
                 if nbytes < 0:
-                    return -1, at
+                    return broken, at
                 start, stop = stop, stop + nbytes
             for _ in range(form.lines):
                 stop = data.find(b"\n", stop, end) + 1
@@ -119,14 +129,18 @@ class Reading:
             try:
                 done = self._do(code, form, start, stop)
             except (IndexError, KeyError, ValueError):  # an empty stack, a key of the memo or text that is none
-                return -1, at
+                return broken, at
             if not done:
-                return -1, at
+                return broken, at
+            if code not in WORDS and at > machine.start:
+                broken = BROKEN
             at = stop
-        return (-2 if end < len(data) else -1), end
+        return (-2 if end < len(data) else CUT if broken == BROKEN else -1), end
 
     def _do(self, code: int, form: Opcode, start: int, stop: int) -> bool:
         """The effect of an opcode; False where unpicklers fail."""
+        if code in NUMBERS and not re.match(NUMBERS[code], self.machine.data[start:stop]):
+            return False
         special = EFFECTS.get(code)
         if special is not None:
             return special(self, start, stop)
@@ -136,7 +150,8 @@ class Reading:
         taken = [self.stack.pop() for _ in range(form.takes)][::-1]
         if code in CALLS:
             callee = items[0] if code == OBJ else taken[0]
-            done = self.calls(callee, "(...)", new=code not in CALLED)
+            done = code == OBJ or type(taken[1]) not in (str, Global)  # which are no tuples
+            done = done and self.calls(callee, "(...)")
             self.stack.append(ANYTHING)
             return done
         if code in CHANGES:
@@ -172,7 +187,7 @@ class Reading:
             self.use(made.path, False)
         return made
 
-    def calls(self, callee: object, arguments: str, *, new: bool = False) -> bool:
+    def calls(self, callee: object, arguments: str) -> bool:
         """Note a call; False where it is one of what cannot be called."""
         if callee is ANYTHING:
             self.use(RESULT, True, arguments)
@@ -180,8 +195,9 @@ class Reading:
         if type(callee) is not Global:
             return False
         path = callee.path
+        self.is_used |= self.machine.position >= self.since
         if path in BY_ARGUMENTS or not self.machine.is_known(path):
-            self.use(path, not new, "" if new else arguments)
+            self.use(path, True, arguments)
         elif path in self.machine.constructors:
             self.machine.constructors[path]()
         return True
@@ -289,16 +305,26 @@ EFFECTS: dict[int, Callable[[Reading, int, int], bool]] = {
 NAMING = b"ci\x93\x82\x83\x84"
 """Without one of these, nothing is named."""
 BUILD, OBJ = ord("b"), ord("o")
-CALLED, CALLS, CHANGES, PERSISTENT = b"Ro", b"Ro\x81\x92", b"aesu\x90b", b"PQ"
+CALLS, CHANGES, PERSISTENT = b"Ro\x81\x92", b"aesu\x90b", b"PQ"
+WORDS = b"ciV"
+"""Any words of a text can follow."""
+NUMBERS = {
+    **dict.fromkeys(b"IL", rb"\s*[+-]?\d"), ord("F"): rb"\s*[+-]?(\.?\d|(?i:nan|inf))", ord("S"): rb"(['\"]).*\1\n",
+}  # fmt: skip
+"""How a line begins that unpicklers take for a number, and what they take for a string."""
+CUT, BROKEN = -3, -4
 
 
 def read_on(machine: Machine) -> tuple[int, int]:
     """Add what a pickle names and calls behind where the machine failed to its uses.
 
-    Gives the index after STOP, as `attempt` does, and how many bytes were read.
+    Gives what `Reading.read` does, and how many bytes were read.
     """
     data, start, end = machine.data, machine.start, machine.end
     if all(data.find(bytes([code]), start, end) < 0 for code in NAMING):
         return -1, 0
-    stop, at = Reading(machine).read()
+    reading = Reading(machine)
+    stop, at = reading.read()
+    for path in machine.uses if reading.is_used else ():
+        machine.use(path, True, "(...)")
     return stop, at - start

@@ -72,7 +72,8 @@ def attempt(
     """The uses in a pickle, the index after its STOP, and the bytes that were read.
 
     Where the machine fails, opcodes are read on without their values (`names.py`).  The index is -1 where what follows
-    is no pickle, -2 if a limit was reached.  Each of the constructors takes any arguments, and none.
+    is no pickle, -2 if a limit was reached, and `CUT` or `BROKEN` of `names.py`.  Each of the constructors takes any
+    arguments, and none.
     """
     machine = Machine(data, start, "", constructors, persistent=persistent, limits=limits, known=known)
     machine.frames = False
