@@ -628,7 +628,7 @@ def with_state(checkpoint: Checkpoint, model: Checkpoint, into: Into, drop: bool
         parameter, kept = views[name], views[held]
         if not (parameter.is_contiguous and kept.is_contiguous and parameter.shape == kept.shape):
             raise refused(f"{held!r} is not laid out as {name!r} is")
-        moved = View(kept.storage, kept.dtype, view.offset - parameter.offset + kept.offset, view.shape, view.strides)
+        moved = kept.with_axes(view.shape, view.strides, view.offset - parameter.offset + kept.offset)
         return Copy(replace(copy.destination, storage=slot.tensor, dtype=kept.dtype), ((1, moved),))
 
     old, new = ([name for one in side.numbered for name in one.singles] for side in (source, state))

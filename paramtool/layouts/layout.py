@@ -321,7 +321,7 @@ class LayoutTensor:
                             for sign, kind in block.terms
                             if kind in self.spec.kinds()
                         )
-                        place = View(view.storage, view.dtype, offset + at, shape, strides)
+                        place = view.with_axes(shape, strides, offset + at)
                         looked_at = not terms and self.options.get(block.always[1:]) != UNSEEN
                         fake = block.terms[0][1] if looked_at and block.terms else ""
                         yield Place(terms, place, shape, shift, fake)

@@ -41,27 +41,24 @@ def arithmetic(layout: Layout, options: Mapping[str, str], facts: Facts) -> str:
         return ""
     both = facts.get("bidirectional")
     found = []
+    layers = int(str(facts.get("layers", 1)))
     try:
         chosen = layout.chosen(options)
         form = next(layout.forms_of(facts["kind"], chosen))
         for directions in (False, True) if both is None else (both,):
-            lengths = flat_lengths(layout, form, chosen, {**facts, "bidirectional": directions})
-            found.append(_lengths_in_words(lengths, {**facts, "bidirectional": directions}))
+            first, further = flat_lengths(layout, form, chosen, {**facts, "bidirectional": directions})
+            sizes = f"{facts['kind']} input={facts['input']} hidden={facts['hidden']}"
+            sizes += " in both directions" if directions else ""
+            total = f"{first + (layers - 1) * further:,} elements"
+            more = f", {first:,} for the first and {further:,} for each further layer" if layers > 1 else ""
+            found.append(
+                f"{total}: {plural(layers, 'layer')} of {sizes}{more}"
+                if "layers" in facts
+                else f"{total}: 1 layer of {sizes}, {further:,} more for each further layer"
+            )
     except (LayoutError, UsageError, StopIteration):
         return ""
     return f"expected {', or '.join(found)}"
-
-
-def _lengths_in_words(lengths: tuple[int, int], facts: Facts) -> str:
-    first, further = lengths
-    sizes = f"{facts['kind']} input={facts['input']} hidden={facts['hidden']}"
-    sizes += " in both directions" if facts["bidirectional"] else ""
-    layers = int(str(facts.get("layers", 1)))
-    total = f"{first + (layers - 1) * further:,} elements"
-    if "layers" not in facts:
-        return f"{total}: 1 layer of {sizes}, {further:,} more for each further layer"
-    more = f", {first:,} for the first and {further:,} for each further layer" if layers > 1 else ""
-    return f"{total}: {plural(layers, 'layer')} of {sizes}{more}"
 
 
 @frozen
@@ -213,8 +210,20 @@ def network(
                 f"{found.at!r}: only fits a network of both directions, which was not given: {text(found.spec)}",
                 hint="add the word bidirectional to --spec if the network has both directions",
             )
-        lacking = tuple(_lacking(layout, found.spec, facts))
-        return replace(found, assumed=tuple(_assumed(layout, found.spec, options, facts)), lacking=lacking)
+        # What no tensor shows and was not given is assumed, but for what is required of this network.  Of two
+        # directions, names show which is which; the first is assumed to run forward.
+        spec = found.spec
+        open_facts = [one for one in (*layout.assumed, *layout.required) if one not in facts and spec.has(one)]
+        lacking = [
+            one for one in open_facts if one in layout.required and not (one == "backward" and spec.bidirectional)
+        ]
+        assumed = [
+            (f"{option.name}={option.default}", f"--from {layout.name}:{option.name}=...")
+            for option in layout.options
+            if option.name not in options and not option.shown and spec.kind == "lstm"
+        ]
+        assumed += [(usual(one), f'--spec "{one}=..."') for one in open_facts if one not in lacking]
+        return replace(found, assumed=tuple(assumed), lacking=tuple(lacking))
     where = repr(at) if at else "the top-level names"
     if not distinct:
         lines = "; ".join(dict.fromkeys(why)) or "no name there matches one of its tensors"
@@ -261,27 +270,6 @@ _REQUIRED_FACTS = {
     ),
 }
 """{a fact of `Layout.required`: (what it is, the option that gives it)}."""
-
-
-def _lacking(layout: Layout, spec: Spec, facts: Facts) -> Iterator[str]:
-    """The required facts that apply to the network and were not given.
-
-    Of two directions, names show which is which; the first is assumed to run forward.
-    """
-    for fact in layout.required:
-        if fact not in facts and spec.has(fact) and not (fact == "backward" and spec.bidirectional):
-            yield fact
-
-
-def _assumed(layout: Layout, spec: Spec, said: Mapping[str, str], facts: Facts) -> Iterator[tuple[str, str]]:
-    """(fact, the option that gives another value) for each assumed fact: no tensor shows it and it was not given."""
-    for option in layout.options:
-        if option.name not in said and not option.shown and spec.kind == "lstm":
-            yield f"{option.name}={option.default}", f"--from {layout.name}:{option.name}=..."
-    lacking = set(_lacking(layout, spec, facts))
-    for fact in (*layout.assumed, *layout.required):
-        if fact not in facts and spec.has(fact) and fact not in lacking:
-            yield usual(fact), f'--spec "{fact}=..."'
 
 
 def _candidates(
@@ -408,7 +396,12 @@ def _network(
             if not tensor.row.optional:
                 wrong.append(f"{tensor.name!r} {list(tensor.shape)} is missing")
         elif squeezed(shapes[actual]) != squeezed(tensor.shape):
-            wrong.append(_mismatch(actual, shapes[actual], tensor, spec, layout=layout, options=options))
+            there = shapes[actual]
+            if _is_flat(tensor.row) and len(form.tensors) == 1:  # the lengths that would fit
+                words = arithmetic(layout, options, {field.name: getattr(spec, field.name) for field in fields(Spec)})
+                wrong.append(f"{actual!r} has {_elements(prod(there))}, {words}")
+            else:
+                wrong.append(f"{actual!r} is {list(there)}, expected {list(tensor.shape)}")
         else:
             tensors[tensor.name] = actual
     wrong += [f"{name!r} has no place in it" for name in by_name.values()]
@@ -427,16 +420,6 @@ def _axes(row: TensorRule) -> set[str]:
 def _is_flat(row: TensorRule) -> bool:
     """Whether a row holds the whole network in one vector."""
     return any(isinstance(item, pattern.Repeated) for item in pattern.parse(row.content))
-
-
-def _mismatch(
-    name: str, shape: Shape, wanted: LayoutTensor, spec: Spec, *, layout: Layout, options: Mapping[str, str]
-) -> str:
-    """What is wrong with the shape of a tensor; for a flat vector, the lengths that would fit."""
-    if _is_flat(wanted.row) and len(wanted.form.tensors) == 1:
-        facts = {field.name: getattr(spec, field.name) for field in fields(Spec)}
-        return f"{name!r} has {_elements(prod(shape))}, {arithmetic(layout, options, facts)}"
-    return f"{name!r} is {list(shape)}, expected {list(wanted.shape)}"
 
 
 def _elements(count: int) -> str:
@@ -506,4 +489,4 @@ def as_stored(view: View, shape: Shape) -> View:
         return view
     steps = [stride for size, stride in view.axes if size != 1]
     strides = tuple(steps.pop(0) if size != 1 else 0 for size in shape)
-    return View(view.storage, view.dtype, view.offset, shape, strides)
+    return view.with_axes(shape, strides)

@@ -232,4 +232,4 @@ def moved(
         return None
     steps = dict(zip(flat, apart.strides, strict=True))
     new = tuple(sizes[axis] for axis in order)
-    return View(apart.storage, apart.dtype, apart.offset, new, tuple(steps[axis] for axis in order)), into
+    return apart.with_axes(new, tuple(steps[axis] for axis in order)), into

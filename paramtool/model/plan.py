@@ -110,6 +110,11 @@ class Target:
         """Bytes in the output."""
         return self.dtype.nbytes(prod(self.shape))
 
+    @property
+    def names(self) -> list[str]:
+        """The tensors of a converted network that it is made of, each once."""
+        return list(dict.fromkeys(name for copy in self.copies for name in copy.names))
+
     def cast(self, dtype: DType) -> Target:
         """The same, its copies cast to another type."""
         return self.called(self.name, dtype)

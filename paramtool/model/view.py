@@ -147,6 +147,20 @@ class View:
             reach += (size - 1) * stride
         return True
 
+    def with_axes(self, shape: Shape, strides: Shape, offset: int | None = None) -> View:
+        """Another view of the same storage and type, from the first element of this one, or from `offset`, on.
+
+        >>> from paramtool.model.dtype import DTYPES
+        >>> contiguous(0, DTYPES["float32"], (2, 3)).with_axes((3, 2), (1, 3)).strides
+        (1, 3)
+        """
+        return View(self.storage, self.dtype, self.offset if offset is None else offset, shape, strides)
+
+    def rows(self, start: int, stop: int) -> View:
+        """The elements of some indexes along the first axis."""
+        offset = self.offset + start * self.strides[0]
+        return self.with_axes((stop - start, *self.shape[1:]), self.strides, offset)
+
     def on(self, storage: StorageId, byte_start: int) -> View:
         """The same view of another storage, from `byte_start` on.
 
@@ -184,7 +198,7 @@ def inverse(window: View, shape: Sequence[int]) -> View | None:
     there = list(zip(shape, contiguous_strides(shape), strict=True))
     if window.offset or prod(shape) != window.numel or any(axis not in known for axis in there if axis[0] > 1):
         return None
-    return View(window.storage, window.dtype, 0, tuple(shape), tuple(known.get(axis, 1) for axis in there))
+    return window.with_axes(tuple(shape), tuple(known.get(axis, 1) for axis in there), 0)
 
 
 def reshaped(view: View, shape: Sequence[int]) -> View | None:
@@ -219,7 +233,7 @@ def reshaped(view: View, shape: Sequence[int]) -> View | None:
         if size != 1:
             rest //= size
             stride *= size
-    return View(view.storage, view.dtype, view.offset, tuple(shape), tuple(reversed(strides)))
+    return view.with_axes(tuple(shape), tuple(reversed(strides)))
 
 
 def seen_through(window: View, place: View) -> View | None:
@@ -280,7 +294,7 @@ def cut_at_axes(window: View, shape: Sequence[int]) -> View:
                 size, stride = size // count, stride * count
         cut.append((size, stride))
     sizes, steps = zip(*reversed(cut), strict=True) if cut else ((), ())
-    return View(window.storage, window.dtype, window.offset, sizes, steps)
+    return window.with_axes(sizes, steps)
 
 
 def contiguous(storage: StorageId, dtype: DType, shape: Sequence[int], offset: int = 0) -> View:

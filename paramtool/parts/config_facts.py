@@ -94,11 +94,6 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     return derived(Facts(reader.sizes, said))
 
 
-def kind_of_layer(name: str, config: Mapping[str, Any], tower: str = "") -> str:
-    """The kind of the layer of a tensor of a tower, as `from_config` takes it; errors as of `families.kind`."""
-    return families.kind(name, *config_of(config, tower))
-
-
 def config_of(config: Mapping[str, Any], tower: str = "") -> tuple[str, Mapping[str, Any]]:
     """The model type of a tower, empty where nothing says it, and its config.
 
@@ -215,12 +210,11 @@ def tower_of(name: str, config: Mapping[str, Any]) -> str | None:
         before = next((k for k, one in enumerate(rest) if one.isdecimal()), len(rest))
         place = next(((k, key) for k, one in enumerate(rest[:before]) for key in inner if _belongs(one, key)), None)
         if place is None:
-            step = _without_segment(".".join(rest), config, model_type, inner)
-            if step is None:
+            if _known(model_type) and not any(one is config for one in inner.values()):
+                break  # the outer one's own layers
+            if "text_config" not in inner or not BACKBONE.search(".".join(rest)):
                 return None
-            if step == "":
-                break
-            rest_from, key = 0, step
+            rest_from, key = 0, "text_config"
         else:
             rest_from, key = place[0] + 1, place[1]
         steps.append(key)
@@ -253,17 +247,6 @@ def _towers(config: Mapping[str, Any], model_type: str) -> dict[str, Mapping[str
 def _belongs(segment: str, key: str) -> bool:
     stem = key.removesuffix("_config")
     return any(segment == one or segment.startswith(f"{one}_") for one in STEMS.get(stem, (stem,)))
-
-
-def _without_segment(
-    rest: str, config: Mapping[str, Any], model_type: str, inner: Mapping[str, Mapping[str, Any]]
-) -> str | None:
-    """The nested config of a name that no segment gives away: the text model's, "" for the outer one's own layers."""
-    if _known(model_type) and not any(one is config for one in inner.values()):
-        return ""
-    if "text_config" in inner and BACKBONE.search(rest):
-        return "text_config"
-    return None
 
 
 # --- Model types whose sizes hang on flags of their configs, or are constants of their code --------------------------
@@ -470,7 +453,7 @@ class KnownModel:
         if tower is None:
             found = self._spec
         else:
-            key = tower, kind_of_layer(name, self.config, tower)
+            key = tower, families.kind(name, *config_of(self.config, tower))
             if key not in self._towers:
                 self._towers[key] = merged(config=from_config(self.config, tower, layers=key[1]), spec=self._spec)
             found = self._towers[key]

@@ -152,8 +152,12 @@ def from_spec(text: str) -> tuple[str, Facts]:
         word, equals, value = written.partition("=")
         word = word.lower().lstrip("-").replace("-", "_") if equals else word.lower().lstrip("-").replace("_", "-")
         if not equals:
-            if word not in KINDS or kind:
-                raise UsageError(*_wrong_kind(written, kind))
+            if kind:
+                what = f"{written!r} is a second kind or a word without a number, after {kind}"
+                raise UsageError(what, hint=_near("", kind))
+            if word not in KINDS:
+                what = f"{written!r} is not a kind of group of parts"
+                raise UsageError(what, hint=f"write one of {', '.join(KINDS)} first")
             kind = word
             continue
         name = SYNONYMS.get(word, word)
@@ -180,12 +184,6 @@ SYNONYMS = {
     if key != word
 }
 """{a word of a config: the fact that it is, whatever the model type}."""
-
-
-def _wrong_kind(written: str, kind: str) -> tuple[str, str]:
-    if kind:
-        return f"{written!r} is a second kind or a word without a number, after {kind}", _near("", kind)
-    return f"{written!r} is not a kind of group of parts", f"write one of {', '.join(KINDS)} first"
 
 
 def _near(word: str, kind: str) -> str:

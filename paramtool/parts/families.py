@@ -60,8 +60,8 @@ def of_family(model_type: str, config: Mapping[str, Any]) -> FamilyLayouts:
         layout = "qkv-per-chunk" if chunks(config) else "qkv"
         # vLLM 0.33 models/mimo_v2.py 387-391, 580-600
         return {**rows().get(model_type, {}), "qkv_proj": (layout,)}
-    if not model_type and _is_timm_vit(config):
-        return {"qkv": ("qkv",)}  # timm 1.0.31 layers/attention.py
+    if not model_type and "pretrained_cfg" in config and str(config.get("architecture")).startswith(("vit_", "deit_")):
+        return {"qkv": ("qkv",)}  # a ViT of timm (1.0.31 layers/attention.py)
     return rows().get(model_type, {})
 
 
@@ -75,12 +75,6 @@ def _falcon(config: Mapping[str, Any]) -> str:
     if config.get("new_decoder_architecture", False) is True:
         return "qkv-per-group"
     return "qkv-per-head" if config.get("multi_query", True) is False else "qkv"
-
-
-def _is_timm_vit(config: Mapping[str, Any]) -> bool:
-    """Whether a config is that of a ViT of timm, which says `architecture` and `pretrained_cfg`."""
-    name = config.get("architecture")
-    return "pretrained_cfg" in config and isinstance(name, str) and name.startswith(("vit_", "deit_"))
 
 
 # --- Models whose layers are of two kinds with other heads: which kind a layer is of, and what the config says of

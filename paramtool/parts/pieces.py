@@ -62,7 +62,7 @@ class Piece(NamedTuple):
         offset = tensor.offset + sum(k * stride for k, stride in zip(self.at, tensor.strides, strict=True))
         flat = [digit for digits in self.digits for digit in digits]
         shape = tuple(digit.length for digit in flat)
-        return View(tensor.storage, tensor.dtype, offset, shape, tuple(d.step * tensor.strides[d.axis] for d in flat))
+        return tensor.with_axes(shape, tuple(d.step * tensor.strides[d.axis] for d in flat), offset)
 
 
 class Stored:

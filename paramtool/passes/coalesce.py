@@ -61,7 +61,7 @@ def _stacked(copies: list[Copy]) -> Iterator[Copy]:
             yield _with_windows(
                 first,
                 [
-                    View(v.storage, v.dtype, v.offset, (stop - k, *v.shape), (step, *v.strides))
+                    v.with_axes((stop - k, *v.shape), (step, *v.strides))
                     for v, step in zip(_windows(first), steps, strict=True)
                 ],
                 copies[k + 1 : stop],
@@ -93,10 +93,7 @@ def _collapsed(copy: Copy) -> Copy:
     merged = tuple(size for size, _ in axes)
     return _with_windows(
         copy,
-        [
-            View(v.storage, v.dtype, v.offset, merged, tuple(strides[n] for _, strides in axes))
-            for n, v in enumerate(windows)
-        ],
+        [v.with_axes(merged, tuple(strides[n] for _, strides in axes)) for n, v in enumerate(windows)],
     )
 
 
@@ -105,9 +102,7 @@ def _joined(copies: list[Copy]) -> Iterator[Copy]:
     last: Copy | None = None
     for copy in copies:
         if last is not None and _continues(last, copy):
-            windows = [
-                View(v.storage, v.dtype, v.offset, (v.numel + copy.destination.numel,), (1,)) for v in _windows(last)
-            ]
+            windows = [v.with_axes((v.numel + copy.destination.numel,), (1,)) for v in _windows(last)]
             last = _with_windows(last, windows, [copy])
             continue
         if last is not None:

@@ -60,7 +60,7 @@ def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
     several = _several(made, whole)
     for one in made:
         # {new tensor: the names that it is made of}; for a tensor of one constant, all names
-        read = {target.name: {name for copy in target.copies for name in copy.names} for target in one.targets}
+        read = {target.name: {*target.names} for target in one.targets}
         more = set().union(*read.values()).difference(one.names)
         names = [*one.names, *(name for name in whole.names if name in more)] if more else one.names
         rank = {name: k for k, name in enumerate(names)}
@@ -125,7 +125,7 @@ def _several(made: Iterable[NewTensors], whole: AliasGraph) -> set[str]:
     uses = Counter(
         whole.names[name].alias_set
         for one in made
-        for name in {*one.names, *(name for target in one.targets for copy in target.copies for name in copy.names)}
+        for name in {*one.names, *(name for target in one.targets for name in target.names)}
     )
     return {memory for memory, count in uses.items() if count > 1}
 
@@ -204,7 +204,7 @@ def replaced(
     known = dict(made.names)
     for one in new:
         for target in one.targets:
-            old = [name for copy in target.copies for name in copy.names] if one.are_apart else [*one.names]
+            old = target.names if one.are_apart else [*one.names]
             firsts.setdefault(min(old, key=rank.__getitem__), []).append(target.name)
             for name in old if one.are_apart else ():
                 made_of.setdefault(name, []).append(target.name)

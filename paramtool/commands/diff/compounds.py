@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from paramtool.commands._value_facts import differences, known, of_codes, of_header
 from paramtool.engine.compare.changes import Measure
 from paramtool.engine.compare.sides import Sides
+from paramtool.engine.read.elements import number_type
 from paramtool.errors import PlanError, some
 from paramtool.formats.record.moved import with_tensors
 from paramtool.model import quantised
@@ -167,7 +168,7 @@ def _of_sign(name: str, old: Entry | None, new: Entry, sides: Sides) -> TensorDi
     one, other = _signed_view(old), _signed_view(new)
     if one is None or other is None or (one[0].dtype, one[0].shape) != (other[0].dtype, other[0].shape):
         return TensorDiff(CHANGED, (name,), (name,), how="a pending sign in one of the two, another type or shape")
-    numbers = _carried_out(*one, sides.a.source), _carried_out(*other, sides.b.source)
+    numbers = [_carried_out(*both, source) for both, source in zip((one, other), sides.sources, strict=True)]
     views = one[0], other[0]
     said = TensorDiff(
         SAME,
@@ -193,8 +194,6 @@ def _signed_view(entry: Entry) -> tuple[View, str] | None:
 
 def _carried_out(view: View, sign: str, source: Any) -> Any:
     import numpy as np
-
-    from paramtool.engine.read.elements import number_type
 
     found = source.array(view).all().view(number_type(view.dtype))
     found = np.conj(found) if "conj" in sign else found

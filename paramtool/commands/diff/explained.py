@@ -71,8 +71,6 @@ def _is_sum_of_casts(target: Target, made_of: Source, there: View, source: Sourc
     """Whether a tensor is the sum of others that were cast to its type first, in that type."""
     import numpy as np
 
-    from paramtool.engine.read.elements import number_type
-
     if target.nbytes > MAX_CALCULATED_NBYTES or there.shape != target.shape or not there.is_contiguous:
         return False
     kind = np.dtype(number_type(there.dtype))
@@ -132,7 +130,7 @@ def read_back(
             short = without_zeros(proposal.target, sides.b.source)
             one = proposal._replace(target=short) if reason(short) else proposal
             name = one.target.name
-            news = [new for new in _names(one) if new in left[1] and _is_read(left[1][new], one.target)]
+            news = [new for new in one.target.names if new in left[1] and _is_read(left[1][new], one.target)]
             why = reason(one.target)
             if not news or not why or name not in left[0]:
                 continue
@@ -145,10 +143,6 @@ def _is_read(view: View, target: Target) -> bool:
     """Whether a target is made of a tensor: zeros of a sum are left out, and their tensor is still named."""
     terms = (term for copy in target.copies for _, term in copy.terms)
     return any(term.storage == view.storage and view.byte_start <= term.byte_start < view.byte_stop for term in terms)
-
-
-def _names(one: Proposal) -> Iterable[str]:
-    return dict.fromkeys(name for copy in one.target.copies for name in copy.names)
 
 
 def norms(pairs: Iterable[tuple[str, str]], left: tuple[Views, Views], sides: Sides) -> Iterator[Explained]:
@@ -345,7 +339,7 @@ def _found(state: Settled, *, is_back: bool) -> Iterator[Folded]:
     """The layers of one checkpoint that are layers and norms in the other; each norm once."""
     sides = [(state.checkpoints[k], (state.left_a, state.left_b)[k]) for k in (0, 1)]
     (plain, left), (_, other) = sides[::-1] if is_back else sides
-    sources = state.sides.a.source, state.sides.b.source
+    sources = state.sides.sources
     norms = list(_norms(plain, left))
     if not norms:
         return

@@ -155,7 +155,7 @@ def is_number(dtype: DType) -> bool:
 
 def as_rows(view: View, width: int) -> View:
     """A tensor without gaps as rows."""
-    return View(view.storage, view.dtype, view.offset, (view.numel // width, width), (width, 1))
+    return view.with_axes((view.numel // width, width), (width, 1))
 
 
 def map_of(target: Target, there: View, a: Views) -> FoundMap | None:

@@ -15,6 +15,7 @@ from paramtool.commands.diff.settled import Settled, distinct
 from paramtool.commands.diff.whole_tensors import TakenTwice, beside_axes, by_axes, by_own_names
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.changes import WindowPair
+from paramtool.engine.compare.equal import is_constant
 from paramtool.engine.compare.line_table import LineIndex, LineMap, ShortLines, Windows, window
 from paramtool.engine.compare.lines import (
     Hashed,
@@ -24,14 +25,13 @@ from paramtool.engine.compare.lines import (
     LineWay,
     Runs,
     columns,
-    elements,
     has_lines,
     has_short_rows,
     rows,
     rows_at_once,
-    short_columns,
+    short_lines,
 )
-from paramtool.engine.compare.sides import Sides, is_constant
+from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.elements import Array
 from paramtool.engine.read.source import Source
 from paramtool.model import quantised
@@ -315,20 +315,14 @@ class RunSearch(_Lines):
         self.missed: set[str] = set()
         """Tensors of the second for which the lines of the first did not fit into memory."""
         self._windows: dict[LineKind, Windows] = {}
-        self._ways = self._wanted()
-
-    def _wanted(self) -> dict[str, list[LineWay]]:
-        """How each tensor of the second is tried.
-
-        One with long rows can be a slice of a vector; of fewer elements than the longest vector.
-        """
-        longest = max((view.numel for view in self.a.values() if has_short_rows(view)), default=0)
-        found: dict[str, list[LineWay]] = {}
-        for name, view in self.b.items():
-            flat = elements(view) if has_short_rows(view) or view.numel <= longest else None
-            every = [*([flat] if flat is not None else []), *short_columns(view)]
-            found[name] = [way for lines in every for way in (LineWay(lines), *casts(lines, self._types[0]))]
-        return {name: ways for name, ways in found.items() if ways}
+        longest = max((view.numel for view in a.values() if has_short_rows(view)), default=0)
+        every = {name: list(short_lines(view, longest)) for name, view in b.items()}
+        self._ways = {
+            name: [way for lines in some for way in (LineWay(lines), *casts(lines, self._types[0]))]
+            for name, some in every.items()
+            if some
+        }
+        """How each tensor of the second is tried."""
 
     def found(self) -> Iterator[FoundMap]:
         """Each tensor of the second that is made of long runs of the first, every byte compared."""
@@ -344,16 +338,12 @@ class RunSearch(_Lines):
                 yield _in_rows(one, self.a, self.b[one.name])
 
     def _of_first(self) -> dict[LineKind, list[ShortLines]]:
-        """The lines of the first in the types in which they are wanted.
-
-        Those with long rows can be parts of a vector, as a whole: of fewer elements than the longest vector.
-        """
+        """The lines of the first in the types in which they are wanted."""
         wanted = {way.kind for ways in self._ways.values() for way in ways}
         longest = max((view.numel for name, view in self.b.items() if name in self._ways), default=0)
         found: dict[LineKind, list[ShortLines]] = {}
         for name, view in distinct(self.a):
-            flat = elements(view) if has_short_rows(view) or view.numel <= longest else None
-            for lines in (*([flat] if flat is not None else []), *short_columns(view)):
+            for lines in short_lines(view, longest):
                 number = self._numbered(name, lines)
                 is_whole = not lines.is_columns and not has_short_rows(view)
                 for way in (LineWay(lines), *casts(lines, self._types[1])):

@@ -14,15 +14,15 @@ from typing import NamedTuple, TypeVar
 
 from paramtool.commands.diff import explained, whole_tensors
 from paramtool.commands.diff.found import as_rows, companions, map_of, proved
-from paramtool.commands.diff.settled import MadeOf, Settled, made_of, may_be_cast
+from paramtool.commands.diff.settled import Settled, made_of, may_be_cast
 from paramtool.commands.diff.tables import REFUSED, FactsOf, Proposal, facts_of, of_dialects, of_networks
 from paramtool.engine.compare.casts import alike, cast_raw, narrow
 from paramtool.engine.compare.changes import WindowPair
-from paramtool.engine.compare.sides import Sides, is_constant, is_number
+from paramtool.engine.compare.equal import is_constant
+from paramtool.engine.compare.sides import Sides, is_number
 from paramtool.engine.read.elements import Array
-from paramtool.engine.read.source import Source
 from paramtool.grouping import grouped
-from paramtool.model.diff import CHANGED, LAYOUT, LED_BACK, RENAMED, TensorDiff
+from paramtool.model.diff import CHANGED, LAYOUT, LED_BACK, RENAMED
 from paramtool.model.dtype import DType
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View, Views
@@ -135,8 +135,9 @@ class PartSearch:
         """The maps that make a fused tensor of the second: of parts, or of a fused tensor of another layout."""
         for one, group in self._pairs(rows, lambda one: self._parts[one.layout.group]):
             there = self.b[one.name]
-            first = group.tensors.get(one.row.terms()[0], ("",))[0]
-            if first and self._may_begin(first, one.name):
+            first = group.tensors.get(one.row.terms()[0], ("",))[0]  # its first element is that of the fused tensor
+            view = self.a.get(first)
+            if view and view.numel and _are_numbers(view, there) and self._is_element(first, 0, one.name, 0):
                 maps = part_maps.of_parts(_shape(one, there), _shapes(group, self.a), "")
                 names = {f"{term} {k}": name for term, own in group.tensors.items() for k, name in enumerate(own)}
                 yield _Way(maps, names, one.layout.name, one.at, group.at)
@@ -186,11 +187,6 @@ class PartSearch:
         order = sorted(others, key=lambda one: (one.at != at, one.at not in shown, self._numbers[one.at] != numbers))
         return order[:MAX_MODULES]
 
-    def _may_begin(self, name: str, new: str) -> bool:
-        """Whether the first element of a part is that of the tensor that holds it first."""
-        view, there = self.a[name], self.b[new]
-        return bool(view.numel) and _are_numbers(view, there) and self._is_element(name, 0, new, 0)
-
     def _may_hold(self, names: Sequence[str], there: View, is_of_rows: bool) -> bool:
         """Whether tensors of the first can hold all of one of the second, by some of it.
 
@@ -202,8 +198,7 @@ class PartSearch:
         if not all(view.numel and _are_numbers(view, there) for view in views):
             return False
         if is_of_rows and all(len(view.shape) == 2 and view.shape[1] == there.shape[1] for view in every):
-            rows = {view: View(view.storage, view.dtype, view.offset, (view.shape[0], min(BEGIN, view.shape[1])),
-                               view.strides) for view in every}  # fmt: skip
+            rows = {view: view.with_axes((view.shape[0], min(BEGIN, view.shape[1])), view.strides) for view in every}
         elif sum(view.numel for view in views) > MAX_SMALL or any(
             view.dtype != there.dtype or not view.is_contiguous for view in views
         ):
@@ -212,7 +207,7 @@ class PartSearch:
             rows = {view: as_rows(view, 1) for view in every}
         own = rows[there]
         for k in {own.shape[0] * k // SAMPLED_ROWS for k in range(SAMPLED_ROWS)}:
-            one = View(own.storage, own.dtype, own.offset + k * own.strides[0], (1, own.shape[1]), own.strides)
+            one = own.rows(k, k + 1)
             types = ((view, narrow(view.dtype, there.dtype)) for view in views)
             if not any(self._rows_of(1, one, dtype) <= self._rows_of(0, rows[view], dtype) for view, dtype in types):
                 return False
@@ -222,7 +217,7 @@ class PartSearch:
         """The rows of a matrix, cast to a type if one is given."""
         key = side, view, dtype
         if key not in self._held:
-            found = (self.sides.a, self.sides.b)[side].source.array(view).all()
+            found = self.sides.sources[side].array(view).all()
             found = found if dtype is None else cast_raw(found, view.dtype, dtype)
             self._held[key] = frozenset(row.tobytes() for row in found)
         return self._held[key]
@@ -297,13 +292,14 @@ class PartSearch:
 
     def _is_element(self, old: str, place: int, new: str, other: int) -> bool:
         """Whether two elements of contiguous tensors can be the same number, each by its place."""
-        pair = WindowPair(_element(self.a[old], place), _element(self.b[new], other))
+        places = (self.a[old], place), (self.b[new], other)
+        a, b = (view.with_axes((1,), (1,), view.offset + k) for view, k in places)
+        pair = WindowPair(a, b)
         return alike(self._sample(0, pair.a), self._sample(1, pair.b), pair)
 
     def _sample(self, side: int, view: View) -> Array:
         if (side, view) not in self._samples:
-            source: Source = (self.sides.a, self.sides.b)[side].source
-            self._samples[side, view] = source.array(view).all()
+            self._samples[side, view] = self.sides.sources[side].array(view).all()
         return self._samples[side, view]
 
 
@@ -318,11 +314,6 @@ def _shape(one: FusedTensorName, view: View) -> FusedShape:
 
 def _shapes(group: ModuleParts, views: Views) -> PartShapes:
     return tuple((term, len(names), views[names[0]].shape) for term, names in group.tensors.items())
-
-
-def _element(view: View, place: int) -> View:
-    """One element of a contiguous tensor."""
-    return View(view.storage, view.dtype, view.offset + place, (1,), (1,))
 
 
 # --- The steps that ask tables: tensors that a layout or a dialect makes of others, and what follows -----------------
@@ -346,7 +337,7 @@ class MadeByTables:
             for one in proposed:
                 if one.target.name in state.left_b:
                     self._try(one)
-            if any(one.constants or not _names(one.target) for one in proposed):
+            if any(one.constants or not one.target.names for one in proposed):
                 self._networks.append(proposed)
         self.constants()
 
@@ -361,7 +352,7 @@ class MadeByTables:
         for proposed in of_networks(*state.checkpoints, state.networks):
             for one in proposed:
                 name = one.target.name
-                if name in held or name not in state.b or not _names(one.target):
+                if name in held or name not in state.b or not one.target.names:
                     continue
                 if self._holds(one):
                     held.add(name)
@@ -383,7 +374,7 @@ class MadeByTables:
 
     def _is_of_other_layer(self, one: Proposal) -> bool:
         """Whether a tensor that repeats one element would be made of those of another layer, which hold the same."""
-        numbers, *others = [NUMBER.findall(name) for name in (one.target.name, *_names(one.target))]
+        numbers, *others = [NUMBER.findall(name) for name in (one.target.name, *one.target.names)]
         are_alike = all(mine == numbers[: len(mine)] or numbers == mine[: len(numbers)] for mine in others)
         return not are_alike and is_constant(self.state.sides.b.source, self.state.b[one.target.name])
 
@@ -394,9 +385,13 @@ class MadeByTables:
 
     def _constants(self, proposed: Sequence[Proposal]) -> None:
         state = self.state
-        made = [one for one in proposed if not _names(one.target)]
+        made = [one for one in proposed if not one.target.names]
         rest = [state.found.get(one.target.name) for one in proposed if one not in made]
-        if not rest or not all(one is not None and (one.kind in LED_BACK or _is_explained(one)) for one in rest):
+        if not rest or not all(
+            one is not None
+            and (one.kind in LED_BACK or (one.kind == CHANGED and one.layout and one.how.startswith("explained by")))
+            for one in rest
+        ):
             return
         for one in made:
             name = one.target.name
@@ -419,20 +414,13 @@ class MadeByTables:
 
     def _holds(self, one: Proposal) -> bool:
         """Whether a tensor of the second is what a table makes, or that by a number that is added."""
-        sources = self.state.sides.a.source, self.state.sides.b.source
-        return bool(
-            self._kind(one.target) or explained.calculated(one, sources[0], self.state.b[one.target.name], sources[1])
-        )
+        mine, theirs = self.state.sides.sources
+        return bool(self._kind(one.target) or explained.calculated(one, mine, self.state.b[one.target.name], theirs))
 
     def _kind(self, target: Target) -> str:
         """LAYOUT, CAST or ROUNDED where a tensor of the second is made as a table says; "" where it is not."""
         made = made_of(target, self.state.b[target.name])
-        return self._proved(made) if made is not None else ""
-
-    def _proved(self, made: MadeOf) -> str:
-        source = self.state.sides.b.source
-        kind = self.state.proved(made.pairs) if made.pairs else LAYOUT
-        return kind if kind and all(is_number(source, view, number) for view, number in made.constants) else ""
+        return self.state.proved_made(made, made.pairs) if made is not None else ""
 
     def _try(self, one: Proposal, *, is_unique: bool = True) -> None:
         """Settle a tensor if every number is what a table says."""
@@ -442,12 +430,15 @@ class MadeByTables:
         if made is None and any(len(copy.terms) > 1 for copy in one.target.copies):
             one = one._replace(target=explained.without_zeros(one.target, state.sides.a.source))
             made = made_of(one.target, there)
-        names = [old for old in _names(one.target) if old in state.a]
+        names = [old for old in one.target.names if old in state.a]
         if made is None:
-            if how := explained.calculated(one, state.sides.a.source, there, state.sides.b.source):
-                self._explain(one, names, how)
+            how = explained.calculated(one, state.sides.a.source, there, state.sides.b.source)
+            if how and names:  # other numbers for a known reason: changed, since they do not lead back
+                for old in names:
+                    state.use(old, [state.a[old]])
+                state.settle(CHANGED, names, name, how=how, layout=one.layout)
             return
-        kind = self._proved(made)
+        kind = state.proved_made(made, made.pairs)
         if not kind or not names:
             return
         lost = state.lost(kind, made.pairs)
@@ -463,7 +454,11 @@ class MadeByTables:
             how = f"{one.how}, but config.json says {one.against}"
             state.settle(CHANGED, names, name, how=how, layout=one.layout)
             return
-        how = ", ".join([one.how, *_beyond_moves(made)])
+        how = one.how
+        if any(pair.sign < 0 for pair in made.pairs):
+            how += ", with a sign"
+        elif made.constants:
+            how += ", with constants that A's layout leaves out"
         moves = moves_of(one.target, state.a)
         state.settle(kind, names, name, how=how, layout=one.layout, is_unique=is_unique, change=lost, moves=moves)
         if not made.constants:
@@ -479,13 +474,6 @@ class MadeByTables:
             for old in copy.names:
                 self.state.use(old, [window for _, window in copy.terms])
 
-    def _explain(self, one: Proposal, names: Sequence[str], how: str) -> None:
-        """A tensor that holds other numbers for a known reason: changed, since they do not lead back."""
-        for name in names:
-            self.state.use(name, [self.state.a[name]])
-        if names:
-            self.state.settle(CHANGED, names, one.target.name, how=how, layout=one.layout)
-
     def strays(self) -> None:
         """Biases that are where they were, of matrices whose rows or axes moved: together they are other weights."""
         state = self.state
@@ -500,19 +488,3 @@ class MadeByTables:
                     if proved(state.sides, followed, state.memory) is None:
                         how = f"does not follow the rows of {name!r}"
                         state.found[bias] = replace(one, kind=CHANGED, how=how, change=None)
-
-
-def _names(target: Target) -> dict[str, None]:
-    return dict.fromkeys(name for copy in target.copies for name in copy.names)
-
-
-def _is_explained(one: TensorDiff) -> bool:
-    """Whether a tensor holds what a table makes of its sources with arithmetic."""
-    return one.kind == CHANGED and bool(one.layout) and one.how.startswith("explained by")
-
-
-def _beyond_moves(made: MadeOf) -> list[str]:
-    """What a map has beside moved numbers, in words."""
-    if any(pair.sign < 0 for pair in made.pairs):
-        return ["with a sign"]
-    return ["with constants that A's layout leaves out"] if made.constants else []

@@ -18,7 +18,6 @@ from paramtool.commands.diff.settled import Settled, made_of
 from paramtool.commands.diff.tables import REFUSED
 from paramtool.commands.expected import MadeAgain, made_again
 from paramtool.engine.compare.changes import WindowPair
-from paramtool.engine.compare.sides import is_number
 from paramtool.engine.write.verify import same_targets
 from paramtool.errors import PlanError
 from paramtool.formats.record import types
@@ -61,7 +60,7 @@ class _Recorded:
 
     def __init__(self, state: Settled, again: MadeAgain, output: int) -> None:
         self.state, self.again, self.output = state, again, output
-        views, sources = (state.a, state.b), (state.sides.a.source, state.sides.b.source)
+        views, sources = (state.a, state.b), state.sides.sources
         self.made, self.views = views[output], views[1 - output]
         self.there, self.source = sources[output], sources[1 - output]
         self.cast = types.decode(again.found.path, again.found.metadata).cast
@@ -165,20 +164,16 @@ class _Recorded:
         made = made_of(target, view)
         if made is not None:
             pairs = tuple(pair if self.output else WindowPair(pair.b, pair.a, pair.sign) for pair in made.pairs)
-            kind = self.state.proved(pairs) if pairs else LAYOUT
-            holds = kind and all(is_number(self.there, window, number) for window, number in made.constants)
-            return _Proved(kind, olds, pairs) if holds else None
+            kind = self.state.proved_made(made, pairs, self.output)
+            return _Proved(kind, olds, pairs) if kind else None
         kind = LAYOUT
         if view.dtype != target.dtype and self.cast.get(target.name) == target.dtype.name:
             kind = CAST if view.dtype.block_bytes > target.dtype.block_bytes else ROUNDED
             target = target.cast(view.dtype)
-        if view.dtype != target.dtype or not self._is_made(view, target):
+        if view.dtype != target.dtype or not same_targets((self.there, self.source), [(view, target)])[0]:
             return None
         is_scaled = any(isinstance(copy.scale, View) for copy in target.copies)
         return _Proved(DEQUANTISED if is_scaled else kind, olds, is_summed=not is_scaled)
-
-    def _is_made(self, view: View, target: Target) -> bool:
-        return same_targets((self.there, self.source), [(view, target)])[0]
 
     def _renamed(self, targets: set[str]) -> dict[str, _Proved]:
         """Tensors that are those of the source as they are, under the names that the output should have."""

@@ -96,11 +96,11 @@ class Rest:
         ):
             return ""
         count, longest = sorted((*a.shape[:1], *b.shape[:1]))
-        first = WindowPair(_rows(a, 0, count), _rows(b, 0, count))
+        first = WindowPair(a.rows(0, count), b.rows(0, count))
         if count == longest or not first.a.numel or not sides.same([first])[first]:
             return ""
         where, view, source = ("A", a, sides.a.source) if a.shape[0] > count else ("B", b, sides.b.source)
-        zeros = " of zeros" if is_number(source, _rows(view, count, longest), 0.0) else ""
+        zeros = " of zeros" if is_number(source, view.rows(count, longest), 0.0) else ""
         return f"{where} has {plural(longest - count, 'more row')}{zeros}; the other {count} are the same"
 
     def _removed_in_part(self) -> None:
@@ -168,7 +168,7 @@ class Rest:
     def _equal_to_tied(self, side: int, name: str) -> str:
         """The same of a name that has memory of its own there, with the bytes of the tensor that both have."""
         state = self.state
-        views, source = (state.a, state.b)[side], (state.sides.a, state.sides.b)[side].source
+        views, source = (state.a, state.b)[side], state.sides.sources[side]
         for other in sorted({one for names in self._declared[side] if name in names for one in names} - {name}):
             found = state.found.get(other)
             if found is None or found.kind not in LED_BACK or other not in state.a or other not in views:
@@ -198,12 +198,6 @@ class Rest:
         """Names of each side that the other side lacks, and its config.json does not tie."""
         a, b = self.state.checkpoints
         return denied(b), denied(a)
-
-
-def _rows(view: View, start: int, stop: int) -> View:
-    """Some rows of a tensor."""
-    offset = view.offset + start * view.strides[0]
-    return View(view.storage, view.dtype, offset, (stop - start, *view.shape[1:]), view.strides)
 
 
 # --- Tensors that no bytes can be compared of: those without data, and those that paramtool cannot read --------------

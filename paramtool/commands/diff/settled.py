@@ -13,7 +13,8 @@ from paramtool.commands.diff.tables import networks_of
 from paramtool.engine.compare.axes import AxesWay
 from paramtool.engine.compare.casts import is_rounding, narrow
 from paramtool.engine.compare.changes import WindowPair
-from paramtool.engine.compare.sides import Sides, is_constant
+from paramtool.engine.compare.equal import is_constant
+from paramtool.engine.compare.sides import Sides, is_number
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import CHANGED, LAYOUT, LED_BACK, ROUNDED, Distance, TensorDiff
 from paramtool.model.plan import Copy, Target
@@ -189,6 +190,11 @@ class Settled:
             return ""
         return verdict if any(pair.a.dtype != pair.b.dtype for pair in pairs) else LAYOUT
 
+    def proved_made(self, made: MadeOf, pairs: Sequence[WindowPair], output: int = 1) -> str:
+        """The same of what a table makes of windows and of numbers, these of the side that is the output."""
+        source, kind = self.sides.sources[output], self.proved(pairs) if pairs else LAYOUT
+        return kind if kind and all(is_number(source, view, number) for view, number in made.constants) else ""
+
     def lost(self, kind: str, pairs: Sequence[WindowPair]) -> Distance | None:
         """How far a map that rounds is from what it is made of; the rows are those of no tensor."""
         if kind != ROUNDED or not pairs or any(pair.sign < 0 for pair in pairs):
@@ -232,7 +238,7 @@ def may_be_cast(a: View, b: View) -> bool:
 def _window(copy: Copy, there: View) -> View | None:
     """The destination of a copy as a window on a tensor of the second; None where no strides can express it."""
     here = copy.destination
-    window = View(there.storage, there.dtype, here.offset, here.shape, here.strides)
+    window = there.with_axes(here.shape, here.strides, here.offset)
     return seen_through(window if there.is_contiguous else cut_at_axes(window, there.shape), there)
 
 

@@ -9,23 +9,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from paramtool import layouts
 from paramtool.commands.diff.found import map_of, words
-from paramtool.commands.rearrangement import config_beside
+from paramtool.commands.rearrangement import config_beside, dialects_of, parts_source
 from paramtool.errors import FormatError, LayoutError, UnknownSizesError, UsageError
+from paramtool.layouts.layout import stored
+from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Spec, parse
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Target
 from paramtool.model.view import Shapes, View, Views
 from paramtool.parts.facts import NONE, Facts
 from paramtool.passes.diff.names import NUMBER, short
-from paramtool.passes.rnn.find import Found, NetworkRequest
+from paramtool.passes.parts import copies
+from paramtool.passes.rnn.convert import Converted, convert_if_held
+from paramtool.passes.rnn.find import Found, NetworkRequest, find
 from paramtool.passes.rnn.stacking import layers_of
-
-if TYPE_CHECKING:
-    from paramtool.layouts.networks import Network
-    from paramtool.passes.rnn.convert import Converted
 
 FactsOf = Callable[[str], Facts]
 """The facts about the tensor of a name."""
@@ -83,7 +84,6 @@ def facts_of(checkpoint: Checkpoint) -> FactsOf | None:
 def _readings(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]:
     """(dialect, what the tensors of a file hold as pieces of the hub's tensors), for each dialect that it can be of."""
     from paramtool import dialects
-    from paramtool.commands.rearrangement import dialects_of, parts_source
     from paramtool.parts.config_facts import KnownModel
     from paramtool.passes.parts import following
     from paramtool.passes.parts.dialect_change import views_of
@@ -111,8 +111,6 @@ def _joined(
     a: Checkpoint, b: Checkpoint, held: tuple[Sequence[Any], Sequence[Any]], names: tuple[str, str]
 ) -> list[Proposal]:
     """Each tensor of the second that can be made of those of the first."""
-    from paramtool.passes.parts import copies
-
     views, there = a.views(), b.views()
     known = [one for one in held[0] if one.name in views]
     try:
@@ -129,16 +127,11 @@ def _joined(
             continue
         if not target.copies:  # no elements: no bytes prove a map
             continue
-        found.append(Proposal(target, names[1], _words(one, target, names, _turns(target, there[one.name], views))))
+        rows, turns = map_of(target, there[one.name], views), ""
+        if rows is not None and len(rows.lines) < len(rows.map.runs):  # whole rows of several tensors take turns
+            turns = words(rows.map.runs, [*short(rows.olds).values()])
+        found.append(Proposal(target, names[1], _words(one, target, names, turns)))
     return found
-
-
-def _turns(target: Target, there: View, views: Views) -> str:
-    """The order of whole rows of several tensors, where they take turns; "" elsewhere."""
-    one = map_of(target, there, views)
-    if one is None or len(one.lines) == len(one.map.runs):
-        return ""
-    return words(one.map.runs, [*short(one.olds).values()])
 
 
 def _words(stored: Any, target: Target, names: tuple[str, str], turns: str) -> str:
@@ -180,24 +173,17 @@ def of_networks(
         yield from _converted(other, one, views)
 
 
-def _shapes_of_others(checkpoint: Checkpoint, found: Sequence[Found]) -> Shapes:
-    """The shapes of tensors that are in no network that was found, without those of optimizers."""
-    known = {name for one in found for name in one.network.tensors.values()}
-    known |= {name for name, entry in checkpoint.entries.items() if entry.role == "optimizer"}
-    return {name: view.shape for name, view in checkpoint.views().items() if name not in known}
-
-
 def _like(here: Checkpoint, found: Sequence[Found], others: Sequence[Found]) -> Iterator[tuple[Found, Found]]:
     """Networks among the other tensors of a checkpoint, each with the one of another checkpoint that it is like.
 
     They have the names and shapes of some layout for that network.  Only these tensors are looked at.
     """
-    from paramtool.layouts import all_layouts
-
-    shapes = _shapes_of_others(here, found)
+    known = {name for one in found for name in one.network.tensors.values()}
+    known |= {name for name, entry in here.entries.items() if entry.role == "optimizer"}
+    shapes = {name: view.shape for name, view in here.views().items() if name not in known}
     for other in _with_layers(others):
         spec = other.network.spec
-        for layout in all_layouts():
+        for layout in layouts.all_layouts():
             for names in _places(_own_tensors(layout.name, spec), shapes):
                 first = next(iter(names))
                 at = names[first][: len(names[first]) - len(first)].rstrip("./_") if len(names) > 1 else names[first]
@@ -212,10 +198,7 @@ def _like(here: Checkpoint, found: Sequence[Found], others: Sequence[Found]) -> 
 @lru_cache(maxsize=1 << 10)
 def _own_tensors(layout: str, spec: Spec) -> Shapes:
     """{name of a tensor in a layout: its shape}, for a network; nothing where the layout cannot hold it."""
-    from paramtool.layouts import find
-    from paramtool.layouts.layout import stored
-
-    found = find(layout)
+    found = layouts.find(layout)
     try:
         options = found.chosen({})
         return {one.name: one.shape for one in stored(found, found.form(spec, options), spec, options)}
@@ -273,8 +256,6 @@ def _described(checkpoint: Checkpoint) -> list[Found]:
 
 def _asked(checkpoint: Checkpoint, request: NetworkRequest) -> list[Found]:
     """The networks that are asked for; none where one is refused."""
-    from paramtool.passes.rnn.find import find
-
     try:
         return find(checkpoint, request)
     except REFUSED:
@@ -292,8 +273,6 @@ def _with_layers(found: Sequence[Found], others: Sequence[Found] = ()) -> Iterat
 
 def _converted(mine: Found, theirs: Found, views: Views) -> Iterator[list[Proposal]]:
     """A network of the first in the layout of one of the second; nothing where that cannot hold it."""
-    from paramtool.passes.rnn.convert import convert_if_held
-
     old, new = mine.network, theirs.network
     if old.spec.kind == "rnn" and not (old.spec.activation and new.spec.activation):  # torch's tensors do not show it
         old = replace(old, spec=replace(old.spec, activation=new.spec.activation))
@@ -311,8 +290,6 @@ def _proposed(old: Network, made: Converted, names: Mapping[str, str], views: Vi
 
     `names` is {name in the conversion: that in the second}.
     """
-    from paramtool.passes.rnn.convert import convert_if_held
-
     yield list(_named(old, made, names))
     if any(change.kind == "split" for change in made.changes):
         other = convert_if_held(old, views, made.layout, made.options, at=made.at, into_second=True)

@@ -18,7 +18,7 @@ from paramtool.commands._differences import declared_names
 from paramtool.engine.compare.shared_elements import TiedPair, share_alike
 from paramtool.grouping import grouped
 from paramtool.model import alias
-from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Compound, Entry, pending
+from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Compound, pending
 from paramtool.model.diff import TensorDiff
 from paramtool.model.view import View, Views, overlaps
 
@@ -172,7 +172,7 @@ def _each(view: View) -> list[View]:
     """A window as often as its axes repeat it."""
     axes = [(size, stride) for size, stride in view.axes if stride or size == 1]
     shape, strides = (tuple(axis[k] for axis in axes) for k in (0, 1))
-    once = View(view.storage, view.dtype, view.offset, shape, strides)
+    once = view.with_axes(shape, strides)
     return [once] * min(view.numel // once.numel, MAX_REPEATS) if view.numel else []
 
 
@@ -200,6 +200,10 @@ def memory_of(checkpoint: Checkpoint) -> SharedNames:
     return SharedNames(sets, {**windows, **signed})  # type: ignore[dict-item]
 
 
+Names = set[tuple[str, ...]]
+"""The names of each tie."""
+
+
 class Ties(NamedTuple):
     """The ties that differ."""
 
@@ -222,10 +226,22 @@ def ties(
     known = {frozenset((one.name, one.other, one.where)) for one in sets}
     parts = list(TiedParts(mine, theirs, {one.b[0]: one for one in tensors if one.a and one.b}, made).lost())
     sets += [one for one in parts if one.has_room and frozenset((one.name, one.other, one.where)) not in known]
-    moved, own = _by_configs((a, paths[0]), (b, paths[1]), renamed)
+    declared = declared_names(a, paths[0]), declared_names(b, paths[1])
+    moved: Names = set()
+    own: Names = set()
+    if declared[0] is not None and declared[1] is not None:  # of names that both have
+        both = set(renamed.values()) & b.entries.keys()
+        moved, own = (
+            {cut for names in ties if len(cut := tuple(sorted(both.intersection(names)))) > 1}
+            for ties in ([{renamed.get(name, name) for name in names} for names in declared[0]], declared[1])
+        )
     sets = [one for one in sets if not any({one.name, one.other} <= {*names} for names in moved & own)]
-    by_config = {("A", renamed.get(name, name)) for name, one in a.entries.items() if is_by_config(one)}
-    by_config |= {("B", name) for name, one in b.entries.items() if is_by_config(one)}
+    by_config = {
+        (where, renamed.get(name, name) if where == "A" else name)
+        for where, side in (("A", a), ("B", b))
+        for name, one in side.entries.items()
+        if one.link is not None and one.link.evidence == BY_CONFIG
+    }
     groups = _together(sets)
     told = {where: [{*names} for side, names in groups if side == where] for where in ("A", "B")}
     alone = moved ^ own
@@ -237,7 +253,7 @@ def ties(
         *(_told(where, names, by_config) for where, names in groups),
         *(_told(one.where, [one.other, one.name], (), one.olds) for one in sets if one.olds),
         *_shared_elements(mine, theirs, renamed),
-        *_declared_by_one(moved, own, renamed, mine=mine, theirs=theirs),
+        *_declared_by_one(moved, own, renamed, mine, theirs),
     )
     return Ties(differences, tuple(one for one in parts if not one.has_room))
 
@@ -258,11 +274,6 @@ def _renamed(a: Checkpoint, tensors: Iterable[TensorDiff]) -> dict[str, str]:
 
 def _numel(shape: Sequence[int] | None) -> int:
     return prod(shape) if shape is not None else -1
-
-
-def is_by_config(entry: Entry) -> bool:
-    """Whether only the config beside a file says that it has this name."""
-    return entry.link is not None and entry.link.evidence == BY_CONFIG
 
 
 def _together(sets: Iterable[LostTie]) -> list[tuple[str, list[str]]]:
@@ -343,25 +354,9 @@ def _otherwise(name: str, others: Sequence[str], a: SharedNames, b: SharedNames,
     return ""
 
 
-def _by_configs(
-    a: tuple[Checkpoint, str], b: tuple[Checkpoint, str], renamed: Mapping[str, str]
-) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:
-    """The ties that each of two config.json declares, of names that both have; none where one has no config."""
-    declared = [declared_names(*one) for one in (a, b)]
-    if declared[0] is None or declared[1] is None:
-        return set(), set()
-    both = set(renamed.values()) & b[0].entries.keys()
-    moved, own = (
-        {cut for names in ties if len(cut := tuple(sorted(both.intersection(names)))) > 1}
-        for ties in ([{renamed.get(name, name) for name in names} for names in declared[0]], declared[1])
-    )
-    return moved, own
-
-
 def _declared_by_one(
-    moved: set[tuple[str, ...]], own: set[tuple[str, ...]], renamed: Mapping[str, str], *,
-    mine: SharedNames, theirs: SharedNames,
-) -> Iterator[str]:  # fmt: skip
+    moved: Names, own: Names, renamed: Mapping[str, str], mine: SharedNames, theirs: SharedNames
+) -> Iterator[str]:
     """Ties that only one of two config.json declares.
 
     Where the names share memory in both files, and the config of one is about other names, that is no difference.

@@ -13,7 +13,7 @@ from paramtool.commands.diff.settled import SURE_NBYTES, Settled, distinct, may_
 from paramtool.engine.compare.axes import AxesWay, along, are_same, backwards, corners, ends, may_be, ways
 from paramtool.engine.compare.casts import cast_verdict, narrow, sample_as
 from paramtool.engine.compare.changes import WindowPair
-from paramtool.engine.compare.sides import is_constant
+from paramtool.engine.compare.equal import is_constant
 from paramtool.engine.read.source import Source
 from paramtool.errors import plural
 from paramtool.grouping import grouped, paired
@@ -139,11 +139,11 @@ def tiny(state: Settled) -> None:
 
 def _tiny_contents(state: Settled, side: int) -> dict[object, dict[str, bytes]]:
     """{type and shape: {name: bytes}} of the small weights of one checkpoint that are left."""
-    entries, pool = state.checkpoints[side].entries, (state.sides.a, state.sides.b)[side]
+    entries, source = state.checkpoints[side].entries, state.sides.sources[side]
     found: dict[object, dict[str, bytes]] = {}
     for name, view in (state.left_a, state.left_b)[side].items():
         if name in entries and entries[name].role in WEIGHTS and 0 < view.nbytes < SURE_NBYTES:
-            content = pool.source.array(view).all().tobytes()
+            content = source.array(view).all().tobytes()
             found.setdefault((view.dtype, _squeezed(view)), {})[name] = content
     return found
 
@@ -188,7 +188,7 @@ def reshaped(state: Settled) -> None:
         if old is None or old.numel != new.numel or not (old.numel and may_be_cast(old, new)):
             continue
         if old.shape != new.shape and old.is_contiguous and new.is_contiguous:
-            flat, other = (View(one.storage, one.dtype, one.offset, (one.numel,), (1,)) for one in (old, new))
+            flat, other = (one.with_axes((one.numel,), (1,)) for one in (old, new))
             pairs[name] = WindowPair(flat, other)
     exact = {name: pair for name, pair in pairs.items() if pair.a.dtype == pair.b.dtype}
     same = state.sides.same(exact.values())
@@ -226,7 +226,7 @@ def _prove(state: Settled, candidates: Iterable[NamePair]) -> None:
 
 def alike_as_casts(state: Settled, a: Views, b: Views) -> Iterator[tuple[list[str], list[str]]]:
     """Names of some tensors of both checkpoints, of one shape and two types, whose samples are alike."""
-    sources = state.sides.a.source, state.sides.b.source
+    sources = state.sides.sources
     shapes = [((view.shape, name) for name, view in views.items() if view.numel) for views in (a, b)]
     for olds, news in paired(*shapes):
         kinds = product({a[old].dtype for old in olds}, {b[new].dtype for new in news})
@@ -399,7 +399,7 @@ class _AxesSearch:
     """The tensors of the first by elements that stay where they are in any order of axes."""
 
     def __init__(self, work: Settled, varied: Views) -> None:
-        self._work, self._sources = work, (work.sides.a.source, work.sides.b.source)
+        self._work, self._sources = work, work.sides.sources
         self._by_size: dict[int, dict[DType, list[str]]] = {}
         sizes = {view.numel for view in varied.values()}
         for name, view in work.left_a.items():

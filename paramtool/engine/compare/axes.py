@@ -15,7 +15,6 @@ from paramtool.engine.compare.casts import alike, cast_raw
 from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.compare.equal import Named, split
 from paramtool.engine.read.blocks import spread
-from paramtool.engine.read.elements import Array
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, same_window
 from paramtool.engine.read.threads import CORES
@@ -51,7 +50,7 @@ class AxesWay(NamedTuple):
     def moved(self) -> View:
         """The first with its axes in the order of the second; those that run backwards run forwards."""
         shape, strides = ([of[k] for k in self.order] for of in (self.a.shape, self.a.strides))
-        return View(self.a.storage, self.a.dtype, self.a.offset, tuple(shape), tuple(strides))
+        return self.a.with_axes(tuple(shape), tuple(strides))
 
     @property
     def is_moved(self) -> bool:
@@ -137,7 +136,7 @@ def _orders(shape: Sequence[int]) -> Iterator[Order]:
 def _long(view: View) -> View:
     """A window without its axes of length 1."""
     axes = [axis for axis in view.axes if axis[0] > 1]
-    return View(view.storage, view.dtype, view.offset, tuple(n for n, _ in axes), tuple(step for _, step in axes))
+    return view.with_axes(tuple(n for n, _ in axes), tuple(step for _, step in axes))
 
 
 def _merges(fine: Sequence[int], coarse: Sequence[int]) -> bool:
@@ -180,13 +179,11 @@ def may_be(a_source: Source, b_source: Source, way: AxesWay) -> bool:
     a, b = a_source.array(pair.a), b_source.array(pair.b)
     for source, view in ((a_source, way.a), (b_source, way.b)):
         source.nbytes_read += PROBES * view.dtype.block_bytes
-    pairs = ((a[_there(place, way)].reshape(1), b[place].reshape(1)) for place in probes(way.b.shape))
-    return all(alike(one, other, pair) for one, other in pairs)
-
-
-def _there(place: tuple[int, ...], way: AxesWay) -> tuple[int, ...]:
-    """Where the element at a place of the second is in the first, with its axes moved."""
-    return tuple(way.b.shape[k] - 1 - at if k in way.reversed else at for k, at in enumerate(place))
+    for place in probes(way.b.shape):
+        there = tuple(way.b.shape[k] - 1 - at if k in way.reversed else at for k, at in enumerate(place))
+        if not alike(a[there].reshape(1), b[place].reshape(1), pair):
+            return False
+    return True
 
 
 def are_same(a_source: Source, b_source: Source, task: tuple[AxesWay, int]) -> bool:
@@ -198,26 +195,20 @@ def are_same(a_source: Source, b_source: Source, task: tuple[AxesWay, int]) -> b
     a_source.nbytes_read += way.a.nbytes
     b_source.nbytes_read += way.b.nbytes
     most = max(TILE, memory // SHARES // way.b.dtype.block_bytes)
-    is_same = all(_is_equal(a[_box_there(box, way)][_steps(way)], b[box]) for box in spread((a, b), way.b.shape, most))
+    turned = tuple(slice(None, None, -1 if k in way.reversed else 1) for k in range(len(way.b.shape)))
+
+    def is_equal(box: tuple[slice, ...]) -> bool:
+        place = (
+            slice(size - one.stop, size - one.start) if k in way.reversed else one
+            for k, (one, size) in enumerate(zip(box, way.b.shape, strict=True))
+        )
+        here, there = a[tuple(place)][turned], b[box]
+        return all((here[tile] == there[tile]).all() for tile in spread((here, there), there.shape, TILE))
+
+    is_same = all(is_equal(box) for box in spread((a, b), way.b.shape, most))
     a_source.settle()
     b_source.settle()
     return is_same
-
-
-def _box_there(box: Sequence[slice], way: AxesWay) -> tuple[slice, ...]:
-    return tuple(
-        slice(size - one.stop, size - one.start) if k in way.reversed else one
-        for k, (one, size) in enumerate(zip(box, way.b.shape, strict=True))
-    )
-
-
-def _steps(way: AxesWay) -> tuple[slice, ...]:
-    """Axes that run backwards are turned."""
-    return tuple(slice(None, None, -1 if k in way.reversed else 1) for k in range(len(way.b.shape)))
-
-
-def _is_equal(one: Array, other: Array) -> bool:
-    return all(bool((one[box] == other[box]).all()) for box in spread((one, other), other.shape, TILE))
 
 
 def probes(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -9,7 +9,6 @@ The bytes of a narrow tensor and a wide tensor of the same shape decide two ques
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from paramtool.engine.compare.changes import WindowPair, number_types
@@ -49,8 +48,13 @@ def _types(way: CastWay, pair: WindowPair) -> tuple[DType, DType]:
 
 
 def _ways(pair: WindowPair) -> set[CastWay]:
-    """The ways that could differ."""
-    return {way for way in WAYS if not way.is_by_float32 or _rounds_twice(*_types(way, pair))}
+    """The ways that could differ: float64 that is rounded to a type shorter than float32 can be rounded twice."""
+
+    def rounds_twice(old: DType, new: DType) -> bool:
+        is_short = new.name.startswith(ROUNDING) and new.block_bytes < DTYPES["float32"].block_bytes
+        return old.name == "float64" and is_short
+
+    return {way for way in WAYS if not way.is_by_float32 or rounds_twice(*_types(way, pair))}
 
 
 def cast_verdict(a_source: Source, b_source: Source, pairs: Sequence[WindowPair], *, block_nbytes: int) -> str:
@@ -67,16 +71,15 @@ def cast_verdict(a_source: Source, b_source: Source, pairs: Sequence[WindowPair]
         results = {way for way in results if is_rounding(_types(way, pair)[1])}
         ways &= _ways(pair)
         for x, y in _blocks((a_source, b_source), pair, kinds, block_nbytes):
-            ways = {way for way in ways if _holds(way, x, y, pair)} if _same_signs(x, y) else set()
+            # integers wrap around, so they need the signs of the others; floats have their own
+            if "i" in (x.dtype.kind, y.dtype.kind) and not ((x < 0) == (y < 0)).all():
+                return CHANGED
+            ways = {way for way in ways if _holds(way, x, y, pair)}
             if not ways:
                 return CHANGED
     if {CastWay(), CastWay(is_back=True)} <= ways:
         return CAST
     return ROUNDED if ways & results else CHANGED
-
-
-def _rounds_twice(old: DType, new: DType) -> bool:
-    return old.name == "float64" and new.name.startswith(ROUNDING) and new.block_bytes < DTYPES["float32"].block_bytes
 
 
 def _holds(way: CastWay, x: Array, y: Array, pair: WindowPair) -> bool:
@@ -126,13 +129,6 @@ def _blocks(
 def _may_be_cast(a: DType, b: DType) -> bool:
     """Whether numbers of one type can be those of the other: complex ones are cast to complex ones only."""
     return a.name.startswith("complex") == b.name.startswith("complex")
-
-
-def _same_signs(x: Array, y: Array) -> bool:
-    """Whether integers have the signs of the others, since they wrap around; floats have their own."""
-    if "i" not in (x.dtype.kind, y.dtype.kind):
-        return True
-    return bool(((x < 0) == (y < 0)).all())
 
 
 def is_rounding(dtype: DType) -> bool:
@@ -194,7 +190,7 @@ def casts(
     If the cast is exact, the narrow tensor is stored.  The wide tensor is stored if the cast rounds, or if the narrow
     tensor is in `done`, since it is derived from a third tensor.
     """
-    taken = _Taken(set(done))
+    calculated, needed = set[str](), {*done}  # no tensor may be derived from a derived tensor
     for narrow, wide in groups:
         known = grouped((sample(pool.source, named[1]).tobytes(), named) for named in narrow)
         dtype = narrow[0][1].dtype
@@ -208,27 +204,12 @@ def casts(
         for (small, large), (exact, rounded) in zip(pairs, pool.map(_compared, tasks), strict=True):
             advance(small[1].nbytes + large[1].nbytes)
             ways = [(large, small)] * exact + [(small, large)] * rounded
-            name, owner = next((way for way in ways if taken.may(way[0][0], way[1][0])), (None, None))
-            if name and owner:
-                window = contiguous(owner[0], owner[1].dtype, owner[1].shape)
-                yield Match(name[0], owner[0], window, "cast", exact)
-
-
-@dataclass
-class _Taken:
-    """Which tensors are derived already: no tensor may be derived from a derived tensor."""
-
-    done: set[str]
-    calculated: set[str] = field(default_factory=set)
-    needed: set[str] = field(default_factory=set)
-
-    def may(self, name: str, owner: str) -> bool:
-        """Whether `name` may be derived from `owner`; if so, that is noted."""
-        if name in self.done | self.calculated | self.needed or owner in self.calculated:
-            return False
-        self.calculated.add(name)
-        self.needed.add(owner)
-        return True
+            for (name, _), (owner, view) in ways:
+                if name not in calculated | needed and owner not in calculated:
+                    calculated.add(name)
+                    needed.add(owner)
+                    yield Match(name, owner, contiguous(owner, view.dtype, view.shape), "cast", exact)
+                    break
 
 
 def sample(source: Source, view: View) -> Array:

@@ -48,7 +48,7 @@ class Measure:
         if any(size > 1 and not s and not t for size, s, t in zip(a.shape, a.strides, b.strides, strict=True)):
             a, b = squeezed(a, b)  # both repeat their elements, without an end perhaps
         if not a.shape:
-            a, b = (View(one.storage, one.dtype, one.offset, (1,), (1,)) for one in (a, b))
+            a, b = (one.with_axes((1,), (1,)) for one in (a, b))
         kinds = number_types(a, b)
         self.has_numbers = self.has_numbers and kinds is not None
         x, y = (source.array(view) for source, view in ((a_source, a), (b_source, b)))
@@ -62,10 +62,10 @@ class Measure:
         self._add(x.reshape(shape), y.reshape(shape), True)
 
     def _add(self, x: Array | Elements, y: Array | Elements, are_numbers: bool) -> None:
+        import numpy as np
+
         for box in blocks(x.shape, BLOCK_ELEMENTS):
             differs = self._compared(x[box], y[box], are_numbers)
-            import numpy as np
-
             rows = np.flatnonzero(differs.reshape(differs.shape[0], -1).any(1)) + box[0].start
             for one in spans(rows.tolist()):
                 self._add_span(one)
@@ -294,7 +294,7 @@ def agree(source: Source, found: Pair, places: Pair) -> bool:
         boxes = blocks(a.shape, BLOCK_NBYTES // max(view.dtype.block_bytes for view in (a, b, place)))
         try:
             x, y = _numbers(source, a), _numbers(source, b)
-            return all(_bytes(x[box], place) == _bytes(y[box], place) for box in boxes)
+            return all(_cast(x[box], place).tobytes() == _cast(y[box], place).tobytes() for box in boxes)
         except (TypeError, ValueError):  # a type without numbers: packed or quantised
             return False
     # Fill the span of an alias set with one window, then with the other; both must be unchanged afterwards
@@ -330,10 +330,6 @@ def _cast(array: Array, place: View) -> Array:
 
     with np.errstate(all="ignore"):
         return np.ascontiguousarray(array.astype(number_type(place.dtype)))
-
-
-def _bytes(array: Array, place: View) -> bytes:
-    return _cast(array, place).tobytes()
 
 
 Advance = Callable[[int], None]

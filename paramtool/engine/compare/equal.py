@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -31,7 +31,7 @@ def equal_classes(pool: Pool, groups: Sequence[Sequence[Named]], advance: Advanc
 
     A window whose samples equal those of no other window is not read further.
     """
-    sets = [part for group in groups for part in sampled(pool.source, group)]
+    sets = [part for group in groups for part in sampled(group, lambda named: Window(pool.source, named[1]))]
     tasks = [((part, pool.block_nbytes(len(part) + 1)), [view for _, view in part]) for part in sets]
     for part, classes in zip(sets, pool.map(_compared, tasks), strict=True):
         advance(sum(view.nbytes for _, view in part))
@@ -66,18 +66,39 @@ SAMPLED = (1, 0, 2)
 (0) and at the end (2).  Windows that differ at one place are not read at the next."""
 
 
-def sampled(source: Source, group: Sequence[Named]) -> list[list[Named]]:
-    """The subsets that have equal samples at every place."""
+class Window(NamedTuple):
+    """A window of an open checkpoint."""
+
+    source: Source
+    view: View
+
+
+def sampled(group: Iterable[Thing], window: Callable[[Thing], Window]) -> list[list[Thing]]:
+    """The subsets of two or more that have equal samples at every place."""
     subsets = [list(group)]
     for place in SAMPLED:
-        for view in (view for one in subsets for _, view in one if view.is_contiguous):
-            source.will_read(int(view.storage), [view.byte_start + _sampled_at(view, place)[0]], SAMPLE_NBYTES)
-        subsets = [part for one in subsets for part in split(one, partial(_sample, source, place))]
+        for source, view in (window(thing) for one in subsets for thing in one):
+            if view.is_contiguous:
+                source.will_read(int(view.storage), [view.byte_start + _sampled_at(view, place)[0]], SAMPLE_NBYTES)
+        subsets = [part for one in subsets for part in split(one, partial(_sample, window, place))]
     return subsets
 
 
-def _sample(source: Source, place: int, named: Named) -> bytes:
-    return sample(source, named[1], place)
+def _sample(window: Callable[[Thing], Window], place: int, thing: Thing) -> bytes:
+    return sample(*window(thing), place)
+
+
+def repeated(source: Source, view: View, places: Iterable[int] = SAMPLED) -> bytes | None:
+    """The element that samples of a window repeat; None where they hold several."""
+    width = view.dtype.block_bytes
+    first = sample(source, view, 0)[:width]
+    samples = (sample(source, view, place) for place in places)
+    return first if all(one == first * (len(one) // width) for one in samples) else None
+
+
+def is_constant(source: Source, view: View) -> bool:
+    """Whether the samples of a window repeat one element, as those of fresh norms and biases do."""
+    return repeated(source, view, sorted(SAMPLED)) is not None
 
 
 def sample(source: Source, view: View, place: int) -> bytes:
@@ -124,11 +145,9 @@ def _constant(source: Source, task: tuple[View, int]) -> bytes:
     width = view.dtype.block_bytes
     if view.dtype.block_elements != 1 or not view.numel:
         return b""
-    first = sample(source, view, 0)[:width]
-    for place in SAMPLED:
-        found = sample(source, view, place)
-        if found != first * (len(found) // width):
-            return b""
+    first = repeated(source, view)
+    if first is None:
+        return b""
     stream = Stream(source, view)
     whole = min(view.nbytes, size - size % width)
     expected = np.frombuffer(first * (whole // width), "u1")
@@ -233,23 +252,14 @@ HELD_NBYTES = 64 << 20
 """The most bytes that the blocks of one group may take together."""
 
 
-class Window(NamedTuple):
-    """A window of an open checkpoint."""
-
-    source: Source
-    view: View
-
-
 def partition(windows: Sequence[Window], advance: Advance = lambda nbytes: None) -> list[list[int]]:
     """The positions of equal windows, in classes of two or more; all are of one dtype and shape.
 
     FormatError where a file turns out damaged.
     """
     places = _places(windows)
-    groups = [[positions[0] for positions in places]]
-    for place in SAMPLED:
-        groups = [part for group in groups for part in split(group, partial(_sample_of, windows, place))]
-    for position in (position for group in groups if len(group) > 1 for position in group):
+    groups = sampled((positions[0] for positions in places), windows.__getitem__)
+    for position in (position for group in groups for position in group):
         windows[position].source.prove_later(int(windows[position].view.storage))
     found = []
     for group in groups:
@@ -262,10 +272,6 @@ def partition(windows: Sequence[Window], advance: Advance = lambda nbytes: None)
     twins = {positions[0]: positions for positions in places}
     equal = [sorted(p for head in keys for p in twins.pop(head)) for keys in found]
     return sorted([*equal, *(positions for positions in twins.values() if len(positions) > 1)])
-
-
-def _sample_of(windows: Sequence[Window], place: int, number: int) -> bytes:
-    return sample(*windows[number], place)
 
 
 def _places(windows: Sequence[Window]) -> list[list[int]]:

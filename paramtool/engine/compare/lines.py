@@ -192,16 +192,9 @@ class Lines(NamedTuple):
         (lines, length), (step, inner) = self.view.shape, self.view.strides
         return lines > 1 and length > 1 and step < inner
 
-    @property
-    def across(self) -> View:
-        """[elements of a line, lines]"""
-        return turned(self.view)
-
     def part(self, start: int, count: int) -> View:
         """Some of the lines."""
-        view = self.view
-        offset = view.offset + start * view.strides[0]
-        return View(view.storage, view.dtype, offset, (count, view.shape[1]), view.strides)
+        return self.view.rows(start, start + count)
 
 
 class LineKind(NamedTuple):
@@ -275,7 +268,7 @@ def sampled(length: int) -> Array:
 
 def turned(view: View) -> View:
     """A matrix with its axes exchanged."""
-    return View(view.storage, view.dtype, view.offset, view.shape[::-1], view.strides[::-1])
+    return view.with_axes(view.shape[::-1], view.strides[::-1])
 
 
 def rows(view: View) -> Iterator[Lines]:
@@ -300,15 +293,14 @@ def has_lines(view: View) -> bool:
     return any(True for cut in (rows, columns) for _ in cut(view))
 
 
-def elements(view: View) -> Lines | None:
-    """A tensor that is stored row by row as its elements, each a row of its own; None for others."""
-    if view.dtype.block_elements != 1 or not view.is_contiguous or not view.numel:
-        return None
-    return Lines(View(view.storage, view.dtype, view.offset, (view.numel, 1), (1, 1)))
+def short_lines(view: View, longest: int) -> Iterator[Lines]:
+    """A tensor as lines that are too short to be found one by one: its elements, then its columns.
 
-
-def short_columns(view: View) -> Iterator[Lines]:
-    """A tensor as columns that are too short to be found one by one."""
+    One with long rows, as a whole, can be a slice of a vector, or a part of one: of `longest` elements at most.
+    """
+    is_plain = view.dtype.block_elements == 1 and view.is_contiguous
+    if is_plain and view.numel > 0 and (has_short_rows(view) or view.numel <= longest):
+        yield Lines(view.with_axes((view.numel, 1), (1, 1)))
     for matrix in _matrices(view):
         if matrix.shape[0] > 1 and matrix.shape[1] > 1 and _nbytes(matrix.shape[0], view) < MIN_NBYTES:
             yield Lines(turned(matrix), is_columns=True)
@@ -327,7 +319,7 @@ def _matrices(view: View) -> Iterator[View]:
     if view.is_contiguous:
         for axis in range(len(shape) - 1, 0, -1):
             count, width = prod(shape[:axis]), prod(shape[axis:])
-            yield View(view.storage, view.dtype, view.offset, (count, width), (width, 1))
+            yield view.with_axes((count, width), (width, 1))
     elif len(shape) == 2 and 0 not in view.strides:
         yield view
 
@@ -431,7 +423,7 @@ class LineHashes:
         """The hashes of lines that are stored across: sums over the rows of their tensor."""
         import numpy as np
 
-        view, size = way.lines.across, way.made.block_bytes
+        view, size = turned(way.lines.view), way.made.block_bytes
         length, count = view.shape
         numbers = self._numbers(-(-length * size // WORD_NBYTES))
         found = np.zeros((2, count), "u8")
@@ -576,7 +568,7 @@ def is_proved(a_source: Source, b_source: Source, claim: Claim) -> bool:
     elif claim.runs.lines * claim.nbytes >= LONG_NBYTES * len(claim.runs):
         is_same = all(_is_run(a_source, b_source, claim, run) for run in _long(claim))
     else:
-        is_same = all(_is_gathered(a_source, b_source, claim, some) for some in _gathered(claim))
+        is_same = _are_gathered(a_source, b_source, claim)
     a_source.settle()
     b_source.settle()
     return is_same
@@ -590,43 +582,30 @@ def _long(claim: Claim) -> Iterator[LineRun]:
             yield LineRun(run.tensor, run.start + at, min(most, run.length - at), run.to + at)
 
 
-class Gather(NamedTuple):
-    """Lines of the second from `to` on, and where each is in the first."""
-
-    to: int
-    tensor: Array
-    line: Array
-
-
-def _gathered(claim: Claim) -> Iterator[Gather]:
-    """The lines in blocks, whatever runs they are in."""
-    most = max(1, max(BLOCK_NBYTES, min(GATHERED_NBYTES, claim.memory // GATHERS)) // claim.nbytes)
-    tensor, line = claim.runs.expanded()
-    for at in range(0, len(line), most):
-        few = slice(at, at + most)
-        yield Gather(at, tensor[few], line[few])
-
-
 def _is_run(a_source: Source, b_source: Source, claim: Claim, run: LineRun) -> bool:
     old = claim.olds[run.tensor].view
     here = changed(raw_rows(a_source, old, run.start, run.start + run.length), old.dtype, dtype=claim.way.made)
     return same(_bytes(here), _bytes(claim.way.rows(b_source, run.to, run.to + run.length)))
 
 
-def _is_gathered(a_source: Source, b_source: Source, claim: Claim, gather: Gather) -> bool:
-    """The same of lines that follow each other in the second only."""
+def _are_gathered(a_source: Source, b_source: Source, claim: Claim) -> bool:
+    """The same of lines in blocks, whatever runs they are in."""
     import numpy as np
 
-    there = claim.way.rows(b_source, gather.to, gather.to + len(gather.line))
-    for number in np.unique(gather.tensor).tolist():
-        view = claim.olds[number].view
-        here = np.flatnonzero(gather.tensor == number)
-        pitch = view.strides[0] * view.dtype.block_bytes
-        nbytes = view.shape[1] * view.dtype.block_bytes
-        part = a_source.take(int(view.storage), view.byte_start + gather.line[here] * pitch, nbytes)
-        part = changed(part.view(ELEMENTS[view.dtype.block_bytes]), view.dtype, dtype=claim.way.made)
-        if not same(_bytes(part), _bytes(there if len(here) == len(there) else there[here])):
-            return False
+    most = max(1, max(BLOCK_NBYTES, min(GATHERED_NBYTES, claim.memory // GATHERS)) // claim.nbytes)
+    tensor, line = claim.runs.expanded()
+    for at in range(0, len(line), most):
+        few = tensor[at : at + most]
+        there = claim.way.rows(b_source, at, at + len(few))
+        for number in np.unique(few).tolist():
+            view = claim.olds[number].view
+            here = np.flatnonzero(few == number)
+            size = view.dtype.block_bytes
+            places = view.byte_start + line[at + here] * view.strides[0] * size
+            part = a_source.take(int(view.storage), places, view.shape[1] * size)
+            part = changed(part.view(ELEMENTS[size]), view.dtype, dtype=claim.way.made)
+            if not same(_bytes(part), _bytes(there if len(here) == len(there) else there[here])):
+                return False
     return True
 
 

@@ -69,7 +69,7 @@ def _once(view: View) -> View:
     """A window without its axes that repeat elements."""
     keep = [k for k, is_repeated in enumerate(_repeats(view)) if not is_repeated]
     shape, strides = (tuple(of[k] for k in keep) for of in (view.shape, view.strides))
-    return View(view.storage, view.dtype, view.offset, shape, strides)
+    return view.with_axes(shape, strides)
 
 
 def _addresses(view: View, flat: Array) -> Array:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from paramtool.engine.compare.casts import cast_verdict
 from paramtool.engine.compare.changes import WindowPair, measured, number_types
-from paramtool.engine.compare.equal import Window, partition, sample
+from paramtool.engine.compare.equal import Window, partition
 from paramtool.engine.read.pairs import same_windows
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool
@@ -56,6 +56,11 @@ class Sides:
         """Bytes that were read of both."""
         return self.a.nbytes_read + self.b.nbytes_read
 
+    @property
+    def sources(self) -> tuple[Source, Source]:
+        """What this thread reads of both."""
+        return self.a.source, self.b.source
+
     def map(
         self, work: Callable[[Source, Source, Task], Answer], tasks: Iterable[tuple[Task, Iterable[WindowPair]]]
     ) -> Iterator[Answer]:
@@ -84,7 +89,7 @@ class Sides:
         every = list(dict.fromkeys(pairs))
         new = [pair for pair in every if pair not in self._same and not self._is_one_window(pair)]
         windows = [(pair.a, pair.b) for pair in new]
-        self._same.update(zip(new, same_windows((self.a.source, self.b.source), windows, advance), strict=True))
+        self._same.update(zip(new, same_windows(self.sources, windows, advance), strict=True))
         return {pair: self._same.get(pair, True) for pair in every}
 
     def _is_one_window(self, pair: WindowPair) -> bool:
@@ -132,14 +137,6 @@ class Sides:
                 ([k for k in one if k < count], [k - count for k in one if k >= count]) for one in partition(windows)
             )
             yield [one for one in classes if one[0] and one[1]]
-
-
-def is_constant(source: Source, view: View) -> bool:
-    """Whether the samples of a window repeat one element, as those of fresh norms and biases do."""
-    width = view.dtype.block_bytes
-    first = sample(source, view, 0)[:width]
-    samples = (sample(source, view, place) for place in (0, 1, 2))
-    return all(one == first * (len(one) // width) for one in samples)
 
 
 def is_number(source: Source, view: View, number: float) -> bool:

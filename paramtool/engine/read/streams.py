@@ -69,10 +69,7 @@ def squeezed(*views: View) -> tuple[View, ...]:
     if 0 in shape:
         return views
     keep = [k for k, size in enumerate(shape) if size > 1 and any(view.strides[k] for view in views)]
-    return tuple(
-        View(v.storage, v.dtype, v.offset, tuple(v.shape[k] for k in keep), tuple(v.strides[k] for k in keep))
-        for v in views
-    )
+    return tuple(v.with_axes(tuple(v.shape[k] for k in keep), tuple(v.strides[k] for k in keep)) for v in views)
 
 
 def _is_gapless(view: View) -> bool:

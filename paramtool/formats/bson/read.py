@@ -545,7 +545,7 @@ class _JuliaWalk:
         strides = (view.strides[1], view.strides[0]) if len(view.shape) == 2 else (1, *view.strides)
         if len(view.shape) not in (1, 2):
             self._fail(inner, f"the transpose of an array of {len(view.shape)} axes", "a matrix or a vector")
-        self.tensors[before] = found._replace(view=View(view.storage, view.dtype, 0, shape, strides))
+        self.tensors[before] = found._replace(view=view.with_axes(shape, strides, 0))
         if not outside:  # the name of the matrix itself comes first
             self.outside.pop(data, None)
         return made

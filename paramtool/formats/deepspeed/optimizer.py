@@ -110,7 +110,7 @@ def _words(nodes: Sequence_[Node]) -> str:
 
 def alone(joined: FolderTensors, at: str, file: Checkpoint, view: View) -> None:
     """Add a tensor of one element with bytes of its own: parameters do not share their steps."""
-    joined.join(at, view.dtype, view.shape, [(file, View(view.storage, view.dtype, view.offset, (1,), (1,)))])
+    joined.join(at, view.dtype, view.shape, [(file, view.with_axes((1,), (1,)))])
 
 
 def _reaches(flat: FlatGroups, group: int, rank: int, numel: int) -> bool:
@@ -208,7 +208,7 @@ ADDRESS = "deepspeed.utils.tensor_fragment.fragment_address"
 
 def piece(view: View, start: int, numel: int) -> View:
     """Some elements of a vector, one after the other."""
-    return View(view.storage, view.dtype, view.offset + start, (numel,), (1,))
+    return view.with_axes((numel,), (1,), view.offset + start)
 
 
 def checkpoint(

@@ -147,7 +147,7 @@ def _together(joined: FolderTensors, held: list[tuple[Checkpoint, Value]]) -> Vi
             assert isinstance(piece, ShardPiece)
             part = value.parts[piece.part]
             offset = part.offset + sum(at * step for at, step in zip(piece.there, part.strides, strict=True))
-            view = View(part.storage, part.dtype, offset, piece.sizes, part.strides)
+            view = part.with_axes(piece.sizes, part.strides, offset)
             other = boxes.setdefault((piece.here, piece.sizes), (checkpoint, view))
             if other[0] is not checkpoint and starts_differ(other[0], Entry(other[1]), checkpoint, Entry(view)):
                 return f"two ranks have {list(piece.sizes)} at {list(piece.here)}, with different bytes"

@@ -75,7 +75,7 @@ class _JldWalk:
             raise UnsafeError(f"{self.datasets.where}: has more than {hdf5.MAX_OBJECTS:,} values")
         value = self.datasets.value(path, dataset)
         if isinstance(value, View):
-            self.values[name] = View(value.storage, value.dtype, 0, value.shape[::-1], value.strides[::-1])
+            self.values[name] = value.with_axes(value.shape[::-1], value.strides[::-1], 0)
         elif dataset.struct is not None:
             for label, part in dataset.struct:
                 self.part(f"{name}.{label}", part, (*above, dataset.address))

@@ -344,4 +344,4 @@ strides=(1, 3))
         return None
     if shift < 0 or shift + inner.extent > place.numel or inner.dtype.block_elements != 1:
         return None
-    return View(found.storage, found.dtype, found.offset + shift, inner.shape, inner.strides)
+    return found.with_axes(inner.shape, inner.strides, found.offset + shift)

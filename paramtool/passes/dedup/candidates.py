@@ -281,5 +281,5 @@ def _one_window(target: Target) -> View | None:
         shape
     ):
         return None
-    ordered = View(source.storage, source.dtype, source.offset, shape, tuple(source.strides[k] for k in order))
+    ordered = source.with_axes(shape, tuple(source.strides[k] for k in order))
     return reshaped(ordered, target.shape)

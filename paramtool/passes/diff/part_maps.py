@@ -321,15 +321,11 @@ def _lengths(word: str, sizes: Sizes, parts: Mapping[str, tuple[PartTensor, ...]
     if word == "rotary":
         return _rotary(sizes.of("head_dim"))
     found = 0
-    for own in parts.values():
-        for group, length in zip(patterns.groups(patterns.PARTS[_term(own, parts)]), own[0].shape, strict=False):
+    for term, own in parts.items():
+        for group, length in zip(patterns.groups(PARTS[term]), own[0].shape, strict=False):
             if any(word == one or any(word in split for split in COMPOSED.get(one, ())) for one in group):
                 found = gcd(found, length)
     return divisors(found or gcd(*shape[:1]))
-
-
-def _term(own: tuple[PartTensor, ...], parts: Mapping[str, tuple[PartTensor, ...]]) -> str:
-    return next(term for term, tensors in parts.items() if tensors is own)
 
 
 def _rotary(head: int) -> Sequence[int]:

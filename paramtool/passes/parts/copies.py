@@ -130,8 +130,8 @@ def _copies(whole: View, piece: Piece, held: Iterable[HeldPiece]) -> Iterator[Co
         places = (piece.start, piece.digits, one.piece.start, one.piece.digits)
         for here_from, there_from, shape, steps_here, steps_there in _in_common(places, whole.strides, view.strides):
             yield Copy(
-                View(whole.storage, whole.dtype, begin + here_from, shape, steps_here),
-                ((1, View(view.storage, view.dtype, there + there_from, shape, steps_there)),),
+                whole.with_axes(shape, steps_here, begin + here_from),
+                ((1, view.with_axes(shape, steps_there, there + there_from)),),
                 names=one.names,
             )
 
@@ -205,7 +205,7 @@ def _runs(copy: Copy, cut: int) -> Iterator[Copy]:
 def _at(view: View, index: Sequence[int]) -> View:
     offset = view.offset + sum(k * stride for k, stride in zip(index, view.strides, strict=False))
     cut = len(index)
-    return View(view.storage, view.dtype, offset, view.shape[cut:], view.strides[cut:])
+    return view.with_axes(view.shape[cut:], view.strides[cut:], offset)
 
 
 def window(old: Stored, made: Stored, wanted: View) -> View | None:

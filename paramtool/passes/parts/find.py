@@ -83,7 +83,11 @@ def apart(names: Iterable[str], kind: PartGroup, at: Sequence[str], where: str) 
         made, problem = _apart_group(base, variant, kind, tensors)
         if made is not None:
             groups.append(made)
-        elif problem and (at or _is_usual(kind, variant, tensors)):
+        elif at or (
+            # it is one, and not a module that happens to have a name of a part
+            (variant == tuple(kind.parts.values()) or kind.inside)
+            and len({child for one in tensors.values() for child in one}) > 1
+        ):
             problems.append(problem)
     if problems:
         head = f"{where}: {plural(len(problems), 'group')} of parts cannot be fused:"
@@ -114,12 +118,6 @@ def refuse_more(found: Iterable[ApartGroup], layout: PartLayout, names: Containe
                    "has no place for:", lines),
             hint=f"--layout {', '.join(holding)} has one; --at MODULE fuses the others and leaves it",
         )  # fmt: skip
-
-
-def _is_usual(kind: PartGroup, variant: tuple[str, ...], tensors: Mapping[tuple[str, int], Mapping[str, str]]) -> bool:
-    """Whether an incomplete group is one, and not a module that happens to have a name of a part."""
-    seen = {child for one in tensors.values() for child in one}
-    return (variant == tuple(kind.parts.values()) or bool(kind.inside)) and len(seen) > 1
 
 
 def _apart_group(

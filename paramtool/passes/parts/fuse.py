@@ -131,42 +131,34 @@ def pattern_of(row: FusedRow, suffix: str) -> tuple[str, int]:
 
 def unfused(groups: Iterable[FusedGroup], layout: PartLayout, known: KnownParts) -> Iterator[Joint]:
     """The fused tensors of groups, with the parts that they hold; LayoutError says why one cannot be taken apart."""
+    kind, shapes = group(layout.group), known.shapes
     for one in groups:
-        sizes = Sizes(known.sizes_of(one.at))
-        for suffix, tensors in sorted(one.members, key=lambda item: _end(item[0]) != WEIGHT):
-            for k, name in enumerate(tensors):
-                if name:
-                    made, sizes = _unfused_row(one, k, name, suffix, layout=layout, sizes=sizes, known=known)
-                    yield made
-
-
-def _unfused_row(
-    one: FusedGroup, k: int, name: str, suffix: str, *, layout: PartLayout, sizes: Sizes, known: KnownParts
-) -> tuple[Joint, Sizes]:
-    """A fused tensor of row `k`, and the sizes with those that its shape shows."""
-    kind, row, shapes = group(layout.group), layout.tensors[k], known.shapes
-    end = _end(suffix)
-    is_companion = end not in (WEIGHT, BIAS)
-    content, along = (row.content, row.along) if is_companion else pattern_of(row, end)
-    shape = following.fused_elements(one, k, content, shapes, packing=known.packing) if is_companion else shapes[name]
-    try:
-        sizes = rows.solved(name, content, along, shape, sizes=sizes)
-        _check_one_width(name, sizes, one, shapes)
-        axes_of = {term: patterns.axes_of(term, content) for term in row.terms()}
-        shapes_of = {term: rows.part_shape(axes, sizes) for term, axes in axes_of.items()}
-    except UnknownSize as error:
-        raise lacking(one.at, layout, error) from None
-    insides = [str(expert) for expert in range(sizes.of(patterns.EXPERTS))] if kind.inside else [""]
-    parts = {
-        term: tuple(
-            PartTensor(joined(one.at, inside, known.called(kind.parts[term]), end), axes_of[term], shape)
-            for inside in insides
-        )
-        for term, shape in shapes_of.items()
-    }
-    _check_shape(name, content, along, sizes, layout=layout.name, there=shape)
-    made = _joint(name, content, along, sizes, parts=parts, layout=layout.name)
-    return following.following(made, end, shapes, known.packing) if is_companion else made, sizes
+        sizes = Sizes(known.sizes_of(one.at))  # with those that the shapes of its tensors show
+        members = sorted(one.members, key=lambda item: _end(item[0]) != WEIGHT)
+        for k, name, end in ((k, name, _end(suffix)) for suffix, own in members for k, name in enumerate(own) if name):
+            row, is_companion = layout.tensors[k], end not in (WEIGHT, BIAS)
+            content, along = (row.content, row.along) if is_companion else pattern_of(row, end)
+            shape = shapes[name]
+            if is_companion:
+                shape = following.fused_elements(one, k, content, shapes, packing=known.packing)
+            try:
+                sizes = rows.solved(name, content, along, shape, sizes=sizes)
+                _check_one_width(name, sizes, one, shapes)
+                axes_of = {term: patterns.axes_of(term, content) for term in row.terms()}
+                shapes_of = {term: rows.part_shape(axes, sizes) for term, axes in axes_of.items()}
+            except UnknownSize as error:
+                raise lacking(one.at, layout, error) from None
+            insides = [str(expert) for expert in range(sizes.of(patterns.EXPERTS))] if kind.inside else [""]
+            parts = {
+                term: tuple(
+                    PartTensor(joined(one.at, inside, known.called(kind.parts[term]), end), axes_of[term], of_part)
+                    for inside in insides
+                )
+                for term, of_part in shapes_of.items()
+            }
+            _check_shape(name, content, along, sizes, layout=layout.name, there=shape)
+            made = _joint(name, content, along, sizes, parts=parts, layout=layout.name)
+            yield following.following(made, end, shapes, known.packing) if is_companion else made
 
 
 def _end(suffix: str) -> str:

@@ -95,8 +95,11 @@ def seen(
             if fused is None:
                 continue
             group = fused
-        elif form == "apart" and has_record:
-            group = _as_recorded(group, known().layouts)
+        elif form == "apart" and has_record and (layouts := known().layouts):
+            # parts that the record calls rearranged: queries and keys with their rotary rows in pairs
+            names = (joined(first, name, suffix) for name in own for suffix in WEIGHTS)
+            if said := {layouts[name] for name in names if name in layouts}:
+                group = replace(group, layout=", ".join(sorted(said)), source="its record")
         tower, numbered, _ = at.partition(".*")
         if not numbered:
             tower = at
@@ -155,7 +158,9 @@ def _kinds(base: str, children: Mapping[str, bool], shape_of: ShapeOf) -> Iterat
         return
     for kind in ("qkv", "gate-up"):
         yield from ((kind, "apart", names) for names in APART[kind] if layers.issuperset(names))
-    if _are_stacks(base, layers, shape_of):
+    first, second = (shape_of(f"{joined(base, name)}.weight") if name in layers else () for name in LAYER_STACKS)
+    # stacks of gated experts: JetMoE's attention has others of the same names
+    if len(first) == len(second) == 3 and first[1] == 2 * second[2]:
         yield "experts", "fused", LAYER_STACKS
         children = omit(children, LAYER_STACKS)
     for child, is_bare in children.items():
@@ -167,21 +172,6 @@ def _kinds(base: str, children: Mapping[str, bool], shape_of: ShapeOf) -> Iterat
     for names in STACKS:
         if bare.issuperset(names) and all(len(shape_of(joined(base, name))) in (2, 3) for name in names):
             yield "experts", "fused", names
-
-
-def _are_stacks(base: str, layers: set[str], shape_of: ShapeOf) -> bool:
-    """Whether layers are stacks of gated experts: JetMoE's attention has others of the same names."""
-    if not layers.issuperset(LAYER_STACKS):
-        return False
-    first, second = (shape_of(f"{joined(base, name)}.weight") for name in LAYER_STACKS)
-    return len(first) == len(second) == 3 and first[1] == 2 * second[2]
-
-
-def _as_recorded(group: SeenGroup, layouts: Mapping[str, str]) -> SeenGroup:
-    """Parts that are apart, and that the record calls rearranged: queries and keys with their rotary rows in pairs."""
-    names = [joined(group.first, name, suffix) for name in group.names for suffix in WEIGHTS] if layouts else []
-    said = {layouts[name] for name in names if name in layouts}
-    return replace(group, layout=", ".join(sorted(said)), source="its record") if said else group
 
 
 SIGNS: tuple[tuple[str, str, str], ...] = (

@@ -21,7 +21,7 @@ from paramtool.parts.families import EXPERTS, named, of_family
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Stored, whole
 from paramtool.passes.parts import following
-from paramtool.passes.parts.fuse import Joint, recorded
+from paramtool.passes.parts.fuse import BIAS, Joint, pattern_of, recorded
 
 
 def kept_names(joints: Iterable[Joint], views: Container[str]) -> list[str]:
@@ -208,11 +208,8 @@ def _is_same(one: FusedTensor, name: str, shapes: Shapes, model: KnownModel) -> 
     if layout is None or len(layout.tensors) != 1:
         return False
     row, sizes = layout.tensors[0], {**model.sizes(one.tensor), **one.sizes}
-    pattern, along = row.content, one.along
-    if len(shapes[one.tensor]) == 1:
-        from paramtool.parts.patterns import bias_pattern
-
-        pattern, along = bias_pattern(row.content, row.along)
+    is_bias = len(shapes[one.tensor]) == 1
+    pattern, along = pattern_of(row, BIAS) if is_bias else (row.content, one.along)
     try:
         mine = recorded(one, shapes, model.packing, is_fused=True).stored
         other = recorded(replace(one, pattern=pattern, along=along, sizes=sizes), shapes, model.packing, is_fused=True)

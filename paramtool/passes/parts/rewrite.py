@@ -225,7 +225,7 @@ def _is_view(checkpoint: Checkpoint, small: Stored, large: Stored) -> bool:
 def _groups(new: Sequence[Target], whole: AliasGraph) -> Iterator[NewTensors]:
     """New tensors that are made of the same old ones, together."""
     first: dict[str, int] = {}
-    reads = [tuple(dict.fromkeys(name for copy in target.copies for name in copy.names)) for target in new]
+    reads = [target.names for target in new]
     uses = ((k, first.setdefault(name, k)) for k, names in enumerate(reads) for name in names)
     together = grouped((root, k) for k, root in enumerate(connected(len(new), uses)))
     rank = {name: k for k, name in enumerate(whole.names)}

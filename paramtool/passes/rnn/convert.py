@@ -241,7 +241,7 @@ def convert(
                         f"{cells.where}: {source.name!r} is stored so that its inputs cannot be reordered"
                     )
                 shape, strides = ((one[0], one[2], one[1]) for one in (apart.shape, apart.strides))
-                view = View(apart.storage, apart.dtype, apart.offset, shape, strides)
+                view = apart.with_axes(shape, strides)
                 cells.found[cell] = replace(source, view=view, shape=shape)
     _take_kept(cells, network, views)
     _check_placed(cells, network, layout, form)
@@ -549,7 +549,7 @@ def _run(view: View, start: int, stop: int) -> View:
     for size, stride in zip(reversed(view.shape), reversed(view.strides), strict=True):
         rest, k = divmod(rest, size)
         offset += k * stride
-    return View(view.storage, view.dtype, offset, (stop - start,), (view.strides[-1],))
+    return view.with_axes((stop - start,), (view.strides[-1],), offset)
 
 
 def _kept(network: Network, at: str, lossy: set[Cell], cells: _Cells, *, dtype: DType) -> Iterator[Target]:

@@ -61,11 +61,11 @@ class Scaled:
                     inner = [view.strides[lead] * step for _, step in rows]
                     inner += [view.strides[lead + 1] * step for _, step in columns]
                     offset = view.offset + at[0] * view.strides[lead] + at[1] * view.strides[lead + 1]
-                    parts.append(View(view.storage, view.dtype, offset, sizes, (*view.strides[:lead], *inner)))
+                    parts.append(view.with_axes(sizes, (*view.strides[:lead], *inner), offset))
                 inner = [steps[lead] * (step // self.block[0]) for _, step in rows]
                 inner += [steps[lead + 1] * (step // self.block[1]) for _, step in columns]
                 offset = self.scales.offset + first * steps[lead] + start * steps[lead + 1]
-                scale = View(self.scales.storage, self.scales.dtype, offset, sizes, (*steps[:lead], *inner))
+                scale = self.scales.with_axes(sizes, (*steps[:lead], *inner), offset)
                 copies.append(Copy(parts[0], ((1, parts[1]),), scale=scale, names=(name,)))
         return Target(name, dtype, shape, tuple(copies))
 
@@ -143,5 +143,5 @@ def _of_shapes(codes: View, scales: View, packing: Packing, beside: tuple[str, .
     counts, tiles = ((-(-out // rows), -(-inside // columns)) for rows, columns in (block, packing.tile))
     if block[0] not in (1, out, packing.tile[0]) or (counts == tiles and block[1] not in (inside, packing.tile[1])):
         return None  # rows of another block than the config says, or two readings
-    view = View(scales.storage, scales.dtype, scales.offset, (*lead, *counts), (*outer, *steps))
+    view = scales.with_axes((*lead, *counts), (*outer, *steps))
     return Scaled(codes, view, (block[0], block[1]), beside)
