@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from paramtool.commands import _casts, _ties, adapter_config
 from paramtool.commands.output.dialect_folder import made_of
@@ -41,24 +41,21 @@ def beside(
         mine, theirs = _all(output, found, against), _all(against, expected, output)
     except OSError as error:
         raise unreadable(os.fsdecode(error.filename or output), error) from None
-    own, other = (_left(files, without) for files in (mine.files, {**theirs.files, **instead}))
+    own, other = (omit(files, without) for files in (mine.files, {**theirs.files, **instead}))
     total = sum(os.path.getsize(path) for name, path in other.items() if name in own)
     with progress("files", total) as advance:
         retied = {} if hf_config.NAME in instead else _retied(expected, found)
-        if _is_dequantised(found) and hf_config.NAME not in instead:
+        recorded = (types.decode(one.path, one.checkpoint.metadata) for sets in found.values() for one in sets)
+        if hf_config.NAME not in instead and any(one.dequantised for one in recorded):
             other.pop(hf_config.QUANTISATION, None)
             retied |= _casts.new_config(against, retied)
         made = {**_made(against, expected), **_adapter(against, expected, found), **retied}
-        gone = _calculated(other.keys() - own.keys(), other, _made(output, found))
-        there = omit(other, gone)
-        differences = tuple(_differences(own, there, advance, made))
+        again = _made(output, found)  # what an output lacks, and is calculated of it again, to the byte
+        gone = [name for name in other if name not in own and name in again and holds(other[name], again[name])]
+        differences = tuple(_differences(own, omit(other, gone), advance, made))
     notes = [f"not compared: {text}" for text in theirs.left]
     notes += (f"not compared, and in the output alone: {text}" for text in mine.left if text not in theirs.left)
     return Beside(differences, tuple(notes))
-
-
-def _left(files: Mapping[str, str], without: Collection[str]) -> dict[str, str]:
-    return omit(files, without)
 
 
 def _all(folder: str, sets: Sets, elsewhere: str) -> Sidecars:
@@ -105,16 +102,6 @@ def _retied(expected: Sets, found: Sets) -> dict[str, bytes]:
             config = _ties.new_config(source.checkpoint, [*known.untied], known.tied)
             made |= {f"{place}/{name}" if place else name: content for name, content in config.items()}
     return made
-
-
-def _is_dequantised(found: Sets) -> bool:
-    """Whether a folder's weights were dequantised, so that its config says nothing of that."""
-    return any(types.decode(one.path, one.checkpoint.metadata).dequantised for sets in found.values() for one in sets)
-
-
-def _calculated(names: Iterable[str], files: Mapping[str, str], made: Mapping[str, bytes]) -> list[str]:
-    """Files that an output lacks, and that are calculated of it again, to the byte."""
-    return [name for name in names if name in made and holds(files[name], made[name])]
 
 
 def _differences(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Advance, Progress, silent
@@ -10,7 +10,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model import quantised
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.match import Content, Equal, Match
+from paramtool.model.match import Content, Match
 from paramtool.passes.dedup import candidates as questions
 from paramtool.passes.dedup.candidates import Candidate
 
@@ -54,7 +54,10 @@ def compare(
         same = constants(pool, [(one.name, one.view) for one in rest], advance)
         rest = questions.distinct(rest, (), {*same, *quantised.parts(packed)})
         matches = tuple(_matches(pool, rest, advance))
-        return Content(tuple(equal), _of_all(same, equal), matches, pool.nbytes_read)
+        for one in equal:  # under every name that has the value, not only the one that stood for equal ones
+            for element in {same[name] for name in one.names if name in same}:
+                same |= dict.fromkeys(one.names, element)
+        return Content(tuple(equal), same, matches, pool.nbytes_read)
 
 
 def _matches(pool: Pool, rest: list[Candidate], advance: Advance) -> Iterator[Match]:
@@ -77,12 +80,3 @@ def _matches(pool: Pool, rest: list[Candidate], advance: Advance) -> Iterator[Ma
         found = list(search(done))
         yield from found
         done |= {match.name for match in found}
-
-
-def _of_all(same: Mapping[str, bytes], equal: Iterable[Equal]) -> dict[str, bytes]:
-    """Constants under every name that has the value, not only the one that stood for equal ones."""
-    found = dict(same)
-    for one in equal:
-        for element in {same[name] for name in one.names if name in same}:
-            found |= dict.fromkeys(one.names, element)
-    return found

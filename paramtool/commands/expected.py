@@ -85,8 +85,7 @@ class MadeAgain:
 
 def made_again(found: Checkpoint, source: Checkpoint, path: Path) -> MadeAgain:
     """What was made of a source, the checkpoint at `path`, by the record of an output."""
-    moved, choice = _moved(found, source)
-    moved = _with_state(found, source, path, moved, choice)
+    moved = _with_state(found, source, path, *_moved(found, source))
     found = lacking(found, moved.unknown)
     weights, gone = _casts.dequantised_again(found, source)
     whole = lacking(moved.expected, gone)
@@ -168,15 +167,13 @@ def _could_read(module: Module, name: str, source: Checkpoint) -> bool:
 
 def is_of(name: str, module: Module) -> bool:
     """Whether a tensor is one of a recorded network's."""
-    return name in module.tensors.values() or any(_is_below(name, at) for at in (module.at, *module.stacked))
 
+    def is_below(at: str) -> bool:
+        if name == at or kept_off(at, name) is not None:
+            return True
+        return name.startswith(at) and name[len(at)] in _SEPARATORS if at else "." not in name
 
-def _is_below(name: str, at: str) -> bool:
-    if name == at or kept_off(at, name) is not None:
-        return True
-    if not at:
-        return "." not in name
-    return name.startswith(at) and name[len(at)] in _SEPARATORS
+    return name in module.tensors.values() or any(map(is_below, (module.at, *module.stacked)))
 
 
 _SEPARATORS = "./_:"
@@ -190,12 +187,12 @@ def _without_declared(found: Checkpoint, expected: Checkpoint) -> Checkpoint:
     """
     theirs = {view for name, view in found.views().items() if name in expected.entries}
     more = omit(found.entries, expected.entries)
-    gone = {name for name, entry in more.items() if _is_declared(entry) or entry.value in theirs}
+    gone = {
+        name
+        for name, entry in more.items()
+        if (entry.link is not None and entry.link.evidence in DECLARED) or entry.value in theirs
+    }
     return lacking(found, gone)
-
-
-def _is_declared(entry: Entry) -> bool:
-    return entry.link is not None and entry.link.evidence in DECLARED
 
 
 # --- The state of a source's optimizers as an output should have it, so that `verify` can compare what was moved -----
@@ -378,7 +375,7 @@ def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
     try:
         # The source in the output's dialect, and then with what was fused and taken apart
         first = RearrangedAgain(source)
-        model = KnownModel(_config_beside(source, found))
+        model = KnownModel(config_beside(source.path) or config_beside(found.path))
         if (made.dialect, made.source) != (before.dialect, before.source):
             change = _dialect_change(found, source, made, before, model=model)
             if change is not None:
@@ -421,11 +418,6 @@ def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
     except (FormatError, LayoutError, PlanError) as error:
         text = f"{where}: its record of parts does not fit the source: {error.message}"
         return RearrangedAgain(source, differences=(text,))
-
-
-def _config_beside(*sides: Checkpoint) -> Mapping[str, object]:
-    """The config beside the first of some checkpoints that has one; empty if none has."""
-    return next((one for one in (config_beside(side.path) for side in sides) if one), {})
 
 
 def _new_fused(these: Iterable[FusedTensor], others: Iterable[FusedTensor]) -> list[FusedTensor]:

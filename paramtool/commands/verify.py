@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -19,7 +19,7 @@ from paramtool.commands._differences import (
     object_differences,
     some,
 )
-from paramtool.commands.expected import is_of, made_again
+from paramtool.commands.expected import is_of, made_again, state_files_again
 from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
@@ -183,8 +183,15 @@ def verify_each(
     allowed = Allowed(allow_class, allow_unknown)
     found, expected = (opened_each(path, progress, allowed) for path in (output, against))
     asked = _Compared(None, subset, tensors_only)
-    theirs = _by_name(expected)
-    mine = _by_other_names(_by_name(found), theirs)
+    # {(folder inside, what an output calls a set of weights there): the set}, under the names of the source where a
+    # folder has one of each: dialects have names of their own
+    mine, theirs = (
+        {(place, one.name.file): one for place, sets in side.items() for one in with_names(sets)}
+        for side in (found, expected)
+    )
+    here, there = (Counter(place for place, _ in side) for side in (mine, theirs))
+    others = {place: (place, name) for place, name in theirs if here[place] == there[place] == 1}
+    mine = {others.get(key[0], key): one for key, one in mine.items()}
     told = (text for side in (found, expected) for sets in side.values() for one in sets for text in one.told)
     result = Verified(os.fspath(output), os.fspath(against), 0, (), tuple(dict.fromkeys(told)))
     for (place, name), other in theirs.items():
@@ -193,8 +200,8 @@ def verify_each(
             lacking = f"weights {label!r}: are missing; the source has {other.path}"
             result = replace(result, differences=(*result.differences, lacking))
             continue
-        there, here = os.path.join(output, place), os.path.join(against, place)
-        one = _compared(mine[place, name].checkpoint, other.checkpoint, there, here, asked=asked, progress=progress)
+        folders = [os.path.join(folder, place) for folder in (output, against)]
+        one = _compared(mine[place, name].checkpoint, other.checkpoint, *folders, asked=asked, progress=progress)
         result = replace(
             result,
             differences=(*result.differences, *(f"{label}: {text}" for text in one.differences)),
@@ -208,25 +215,6 @@ def verify_each(
     return _beside(result, found, expected, asked, allowing=allowed, progress=progress)
 
 
-def _by_name(found: Sets) -> dict[tuple[str, str], Weights]:
-    """{(folder inside, what an output calls a set of weights there): the set}"""
-    return {(place, one.name.file): one for place, sets in found.items() for one in with_names(sets)}
-
-
-def _by_other_names(
-    mine: Mapping[tuple[str, str], Weights], theirs: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], Weights]:
-    """Sets under the names of others, where a folder has one of each: dialects have names of their own."""
-    here, there = Counter(place for place, _ in mine), Counter(place for place, _ in theirs)
-    others = {place: (place, name) for place, name in theirs if here[place] == there[place] == 1}
-    return {others.get(key[0], key): one for key, one in mine.items()}
-
-
-def _are_whole(result: Verified, asked: _Compared) -> bool:
-    """Whether two folders are compared with all that is in them."""
-    return asked.all and is_folder(result.output) and is_folder(result.against)
-
-
 def _beside(
     result: Verified, found: Sets, expected: Sets, asked: _Compared, *, allowing: Allowed, progress: Progress,
     instead: Mapping[str, str] = MappingProxyType({}),
@@ -235,10 +223,9 @@ def _beside(
 
     Those of optimizers are compared beside one set of weights.
     """
-    if not _are_whole(result, asked):
+    if not (asked.all and is_folder(result.output) and is_folder(result.against)):
         return result
     from paramtool.commands import _file_differences
-    from paramtool.commands.expected import state_files_again
 
     differences, warnings, compared = [*result.differences], [*result.warnings], list[str]()
     for place, sets in found.items():
@@ -319,7 +306,10 @@ def _compared(
         held = alias_sets(found) if apart or config else {}
         apart = {name for name in apart if held.get(name, name) == name}
         warnings += [f"{name!r}: stored for itself: the model of config.json does not tie it" for name in sorted(apart)]
-        loose = _untied_from(parts.windows, again.whole)
+        held_there = alias_sets(again.whole)
+        converted = {held_there[name] for name in parts.windows if name in held_there}
+        # Names that share memory with converted ones in the source, and keep their own bytes in the output
+        loose = {name for name, one in held_there.items() if one in converted and name not in parts.windows}
         if loose:
             warnings.append(f"{plural(len(loose), 'name')} no longer tied to converted tensors: {some(loose)}")
         loose |= {name for name in config if held.get(name, name) == name}  # no storage of the source ties it
@@ -412,13 +402,6 @@ def _cast(found: Checkpoint, expected: Checkpoint) -> dict[str, str]:
         for name, dtype in recorded.items()
         if name in mine and name in theirs and theirs[name].dtype.name == dtype != mine[name].dtype.name
     }
-
-
-def _untied_from(made: Collection[str], expected: Checkpoint) -> set[str]:
-    """Names that share memory with converted ones in the source, and keep their own bytes in the output."""
-    held = alias_sets(expected)
-    converted = {held[name] for name in made if name in held}
-    return {name for name, alias_set in held.items() if alias_set in converted and name not in made}
 
 
 def _stored_apart(output: Path, against: Path, expected: Checkpoint) -> set[str]:

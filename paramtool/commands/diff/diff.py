@@ -310,7 +310,8 @@ def doubts(
     of other versions, `configs` how the configs of both say other things of norms and of factors.
     """
     yield from filter(None, configs)
-    layouts = _unlike_layouts(tensors, otherwise)
+    led = [one for one in tensors if one.b and one.a and one.kind in LED_BACK and one.kind != SAME and not one.layout]
+    layouts = [one.b[0] for one in led if one.b[0] in otherwise]  # with exchanged gates, or of another matrix
     for names, one, many, what in (
         (_moved_in_place(tensors), "tensor has its", "tensors have their",
          "numbers in other places under the same name and shape, by a map that gives all bytes of B"),
@@ -359,19 +360,15 @@ def _unlike_others(tensors: Sequence[TensorDiff]) -> list[str]:
             olds = () if name.endswith(KERNELS) else tuple(map(layer_place, one.a))
             axes = sum(size > 1 for size in one.shapes[1] or ())
             by_map = layers.setdefault((layer_place(name), olds, axes), {})
-            by_map.setdefault(_map_word(one), []).append(name)
+            # what is the same in the maps of all layers: the layout, or the order of axes; empty for none
+            word = one.layout or (" ".join(_TURNED.findall(one.how)) or "rows" if one.how else "")
+            by_map.setdefault(word, []).append(name)
     found: dict[str, None] = {}
     for by_map in layers.values():
         most = max(map(len, by_map.values()))
         usual = [word for word, own in by_map.items() if len(own) == most]
         found |= {name: None for word, own in by_map.items() if [word] != usual for name in own}
     return [*found]
-
-
-def _unlike_layouts(tensors: Sequence[TensorDiff], otherwise: Mapping[str, str]) -> list[str]:
-    """Tensors of recurrent networks in both, with exchanged gates or of another matrix."""
-    led = [one for one in tensors if one.b and one.a and one.kind in LED_BACK and one.kind != SAME and not one.layout]
-    return [one.b[0] for one in led if one.b[0] in otherwise]
 
 
 def _unlike_parts(tensors: Sequence[TensorDiff]) -> list[str]:
@@ -381,13 +378,6 @@ def _unlike_parts(tensors: Sequence[TensorDiff]) -> list[str]:
         if one.kind == LAYOUT and one.how and one.b and one.a and len(one.a) == 1:
             of.setdefault(one.a[0], []).append(one)
     return [one.b[0] for parts in of.values() if any(one.layout for one in parts) for one in parts if not one.layout]
-
-
-def _map_word(one: TensorDiff) -> str:
-    """What is the same in the maps of all layers: the layout, or the order of axes; empty for none."""
-    if one.layout or not one.how:
-        return one.layout
-    return " ".join(_TURNED.findall(one.how)) or "rows"
 
 
 def _calculated_with(tensors: Sequence[TensorDiff]) -> list[str]:
@@ -539,9 +529,16 @@ def changed_layers(state: Settled) -> None:
             olds = {old: renumbered(old, numbers(name)) for old in one.a if numbers(old) == numbers(one.b[0])}
             if len(olds) < len(one.a) or not _are_alike(state, olds, one.b[0], view):
                 continue
-            windows = {old: (state.a[old], state.a[other]) for old, other in olds.items()}
-            moved = (_moved(pair, windows, (state.b[one.b[0]], view)) for pair in state.pairs[one.b[0]])
-            found[name] = one, [pair for pair in moved if pair is not None], olds
+            windows = [(state.a[old], state.a[other]) for old, other in olds.items()]
+            found[name] = (
+                one,
+                [  # the same windows on the tensors of the other layer
+                    WindowPair(_on(pair.a, *here), _on(pair.b, state.b[one.b[0]], view))
+                    for pair in state.pairs[one.b[0]]
+                    for here in [both for both in windows if _holds(both[0], pair.a)][:1]
+                ],
+                olds,
+            )
             break
     changes = state.sides.changes([pairs for _, pairs, _ in found.values()])
     for (name, (one, pairs, olds)), change in zip(found.items(), changes, strict=True):
@@ -563,12 +560,6 @@ def _are_alike(state: Settled, olds: dict[str, str], proved: str, view: View) ->
     return all((one.dtype, one.shape, one.strides) == (other.dtype, other.shape, other.strides) for one, other in pairs)
 
 
-def _moved(pair: WindowPair, olds: dict[str, tuple[View, View]], news: tuple[View, View]) -> WindowPair | None:
-    """The same windows on the tensors of another layer."""
-    here = next((both for both in olds.values() if _holds(both[0], pair.a)), None)
-    return None if here is None else WindowPair(_on(pair.a, *here), _on(pair.b, *news))
-
-
 def _holds(whole: View, window: View) -> bool:
     return (
         whole.storage == window.storage
@@ -579,5 +570,4 @@ def _holds(whole: View, window: View) -> bool:
 
 def _on(window: View, whole: View, other: View) -> View:
     """A window on one tensor as that on another one of the same strides."""
-    offset = window.offset - whole.offset + other.offset
-    return View(other.storage, window.dtype, offset, window.shape, window.strides)
+    return replace(window, storage=other.storage, offset=window.offset - whole.offset + other.offset)

@@ -38,7 +38,11 @@ class Rest:
         self._changed()
         self._changed_under_renames()
         self._only_in(1)
-        self._removed_in_part()
+        state = self.state
+        for name in state.used:
+            if name in state.a and (lost := state.unread(name)):
+                how = f"{lost} of {plural(state.a[name].numel, 'element')} not found in B"
+                state.gone.append(TensorDiff(REMOVED, (name,), (), how=how))
         self._only_in(0)
 
     def _changed(self) -> None:
@@ -103,13 +107,6 @@ class Rest:
         zeros = " of zeros" if is_number(source, view.rows(count, longest), 0.0) else ""
         return f"{where} has {plural(longest - count, 'more row')}{zeros}; the other {count} are the same"
 
-    def _removed_in_part(self) -> None:
-        state = self.state
-        for name in state.used:
-            if name in state.a and (lost := state.unread(name)):
-                how = f"{lost} of {plural(state.a[name].numel, 'element')} not found in B"
-                state.gone.append(TensorDiff(REMOVED, (name,), (), how=how))
-
     def _only_in(self, side: int) -> None:
         """Tensors that one of the two has."""
         state, (here, there) = self.state, ("AB", "BA")[side]
@@ -124,7 +121,10 @@ class Rest:
             elif other := self._tied(side, name):
                 kind, how = RENAMED, f"tied to {other!r} in {here}; {there} does not store this name"
             elif other := self._equal_to_tied(side, name):
-                self._note_untied(side, name, other)
+                own = self.state.checkpoints[side]
+                if not any({name, other} <= {*names} for names in declared_names(own, own.path) or ()):
+                    text = f"{name!r}: tied to {other!r} by the config.json of {there}, and stored apart in {here}"
+                    state.untied.append(text)
                 kind, how = RENAMED, f"the config.json of {there} ties it to {other!r}, with the same bytes"
                 if side:
                     one = state.found[other]
@@ -178,14 +178,6 @@ class Rest:
             if same_bytes(source, views[other], source, views[name]):
                 return other
         return ""
-
-    def _note_untied(self, side: int, name: str, other: str) -> None:
-        """A tie that the config.json of the other side declares, unless that of this side declares it, too."""
-        own = self.state.checkpoints[side]
-        if not any({name, other} <= {*names} for names in declared_names(own, own.path) or ()):
-            here, there = ("AB", "BA")[side]
-            text = f"{name!r}: tied to {other!r} by the config.json of {there}, and stored apart in {here}"
-            self.state.untied.append(text)
 
     @cached_property
     def _declared(self) -> Sequence[set[tuple[str, ...]]]:

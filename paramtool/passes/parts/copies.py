@@ -30,16 +30,10 @@ MAX_RUNS = 1 << 16
 class HeldPiece(NamedTuple):
     """A piece of a part in a tensor of the source."""
 
-    names: tuple[str]
-    """The tensor's name, as copies have it."""
+    name: str
     piece: Piece
     view: View
     """The whole tensor."""
-
-    @property
-    def name(self) -> str:
-        """The name of the tensor."""
-        return self.names[0]
 
 
 @frozen
@@ -60,9 +54,8 @@ def sources(where: str, tensors: Sequence[Stored], views: Views) -> Sources:
     repeated = []
     first: dict[tuple[str, tuple[int, ...], tuple[int, ...]], HeldPiece] = {}
     for tensor in tensors:
-        names, view = (tensor.name,), views[tensor.name]
         for piece in tensor.pieces:
-            held = HeldPiece(names, piece, view)
+            held = HeldPiece(tensor.name, piece, views[tensor.name])
             known = first.setdefault((piece.part, piece.start, piece.shape), held)
             if known is not held:
                 repeated.append((known, held))
@@ -124,7 +117,7 @@ def target(stored: Stored, found: Sources, *, in_runs: bool = True) -> Target:
 def _copies(whole: View, piece: Piece, held: Iterable[HeldPiece]) -> Iterator[Copy]:
     """The copies that fill a piece of a tensor, each from one piece of another."""
     for one in held:
-        view = one.view
+        view, names = one.view, (one.name,)
         begin = whole.offset + _steps(piece, whole.strides)
         there = view.offset + _steps(one.piece, view.strides)
         places = (piece.start, piece.digits, one.piece.start, one.piece.digits)
@@ -132,7 +125,7 @@ def _copies(whole: View, piece: Piece, held: Iterable[HeldPiece]) -> Iterator[Co
             yield Copy(
                 whole.with_axes(shape, steps_here, begin + here_from),
                 ((1, view.with_axes(shape, steps_there, there + there_from)),),
-                names=one.names,
+                names=names,
             )
 
 
@@ -215,7 +208,7 @@ def window(old: Stored, made: Stored, wanted: View) -> View | None:
         copy
         for piece in old.pieces
         for copy in _copies(
-            own, piece, [HeldPiece((made.name,), one, whole) for one in made.pieces if one.part == piece.part]
+            own, piece, [HeldPiece(made.name, one, whole) for one in made.pieces if one.part == piece.part]
         )
     ]
     found = coalesced(sorted(copies, key=lambda copy: copy.destination.offset))

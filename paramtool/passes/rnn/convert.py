@@ -244,7 +244,21 @@ def convert(
                 view = apart.with_axes(shape, strides)
                 cells.found[cell] = replace(source, view=view, shape=shape)
     _take_kept(cells, network, views)
-    _check_placed(cells, network, layout, form)
+    # Every cell has a place in the target, or may be dropped if it is zero
+    for cell, source in cells.found.items():
+        if form.has_place(cell) or cell in cells.zero:
+            continue
+        if cell.kind not in ZEROABLE:
+            raise LayoutError(
+                f"{cells.where}: layout {layout.name} has no place for the {cell}", _holders(network.spec)
+            )
+        holders = [
+            one.name for one in layouts.all_layouts() if any(f.has_place(cell) for f in _forms_for(one, network.spec))
+        ]
+        message = f"{cells.where}: the {cell} is not zero, and layout {layout.name} has no place for it"
+        hint = f"layouts that hold it: {', '.join(holders)}"
+        cells.requires.append(Requirement(source.view, (), source.shift * -source.sign, message, hint))
+        cells.changes.append(Change("dropped", f"{WORDS[cell.kind]} of zeros dropped"))
     tensors = stored(layout, form, network.spec, options)
     if not tensors:
         raise LayoutError(f"{network.at!r}: layout {layout.name} has no tensor for {network.spec}")
@@ -256,7 +270,14 @@ def convert(
         target, lost = _target(name, tensor, cells, dtype)
         targets.append(_shaped(target, (shapes or {}).get(tensor.name, tensor.shape), cells.where))
         lossy |= lost
-    cells.changes += [*_put_together(network), *_notes(layout, options, network.spec)]
+    if len(network.stacked) > 1:
+        what = (
+            f"its layers are {', '.join(map(repr, network.stacked))}; what the model does between them is not included"
+        )
+        cells.changes.append(Change("stacked", what))
+    elif network.stacked:
+        cells.changes.append(Change("stacked", f"a layer of {network.stacked[0]!r}"))
+    cells.changes += _notes(layout, options, network.spec)
     for raw, name in network.raw.items():
         cells.changes.append(Change("taken", f"{raw!r} is read as {name!r}, which weight dropout makes from it"))
     if layout == network.layout:  # tensors that lose or gain axes of length 1
@@ -285,17 +306,6 @@ def convert(
         requires=tuple(cells.requires),
         changes=tuple(dict.fromkeys(cells.changes)),
     )
-
-
-def _put_together(network: Network) -> Iterator[Change]:
-    """Which modules a network's layers come from, if not from one module."""
-    if len(network.stacked) > 1:
-        yield Change(
-            "stacked",
-            f"its layers are {', '.join(map(repr, network.stacked))}; what the model does between them is not included",
-        )
-    elif network.stacked:
-        yield Change("stacked", f"a layer of {network.stacked[0]!r}")
 
 
 def _notes(layout: Layout, options: Mapping[str, str], spec: Spec) -> Iterator[Change]:
@@ -418,24 +428,6 @@ def _kept_cells(network: Network, views: Views) -> dict[Cell, _CellSource]:
     return kept
 
 
-def _check_placed(cells: _Cells, network: Network, layout: Layout, form: Form) -> None:
-    """Check that every cell has a place in the target or may be dropped if it is zero; LayoutError names the cell."""
-    for cell, source in cells.found.items():
-        if form.has_place(cell) or cell in cells.zero:
-            continue
-        if cell.kind not in ZEROABLE:
-            raise LayoutError(
-                f"{cells.where}: layout {layout.name} has no place for the {cell}", _holders(network.spec)
-            )
-        holders = [
-            one.name for one in layouts.all_layouts() if any(f.has_place(cell) for f in _forms_for(one, network.spec))
-        ]
-        message = f"{cells.where}: the {cell} is not zero, and layout {layout.name} has no place for it"
-        hint = f"layouts that hold it: {', '.join(holders)}"
-        cells.requires.append(Requirement(source.view, (), source.shift * -source.sign, message, hint))
-        cells.changes.append(Change("dropped", f"{WORDS[cell.kind]} of zeros dropped"))
-
-
 # --- the target -------------------------------------------------------------------------------------------------
 
 
@@ -482,8 +474,15 @@ def _copies(place: Place, cells: _Cells) -> Iterator[Copy]:
         elif cell.kind not in ZEROABLE:
             raise LayoutError(f"{cells.where}: its {cell} is missing")
     _remember(place, sources, shift, cells)
-    if cells.carry != "weight":
-        sources = _first_of(sources, cells)
+    if cells.carry != "weight":  # the slot of a sum is that of its first term, which those of the others must equal
+        for sign, source in sources[1:]:
+            first_sign, first = sources[0]
+            if source.view == first.view:
+                continue
+            message = f"{source.name!r} and {first.name!r} are summed, and differ by more than rounding"
+            for here, there in _aligned([(first.view, first.shape), (source.view, source.shape)]):
+                cells.requires.append(Requirement(here, ((first_sign * sign, there),), 0.0, message, rounding=ROUNDING))
+        del sources[1:]
     if not sources:
         yield Copy(place.view, (), shift)
         return
@@ -492,19 +491,6 @@ def _copies(place: Place, cells: _Cells) -> Iterator[Copy]:
         destination, *views = windows
         terms = tuple((sign, view) for (sign, _), view in zip(sources, views, strict=True))
         yield Copy(destination, terms, shift, names)
-
-
-def _first_of(sources: list[tuple[int, _CellSource]], cells: _Cells) -> list[tuple[int, _CellSource]]:
-    """The slot of a sum: that of its first term, which those of the others must equal."""
-    for sign, source in sources[1:]:
-        first_sign, first = sources[0]
-        if source.view == first.view:
-            continue
-        message = f"{source.name!r} and {first.name!r} are summed, and differ by more than rounding"
-        for here, there in _aligned([(first.view, first.shape), (source.view, source.shape)]):
-            terms = ((first_sign * sign, there),)
-            cells.requires.append(Requirement(here, terms, 0.0, message, rounding=ROUNDING))
-    return sources[:1]
 
 
 def _remember(place: Place, sources: list[tuple[int, _CellSource]], shift: float, cells: _Cells) -> None:

@@ -58,7 +58,17 @@ def together(
     old = {name for one in converted for name in one.source.tensors.values()}
     stale = {name for one in converted for name in one.source.raw.values() if name in checkpoint.entries}
     consumed = old | stale | _kept(checkpoint, converted) | _replaced(converted, whole)
-    _refuse_clashes(checkpoint, converted, consumed - old if keep_names else consumed)
+    taken = checkpoint.entries.keys() - (consumed - old if keep_names else consumed)
+    clashes: list[str] = []
+    for one in converted:
+        made = [target.name for target in (*one.targets, *one.kept)]
+        clashes += [f"{name!r} is another tensor" for name in made if name in taken]
+        taken |= {*made}
+    if clashes:
+        raise PlanError(
+            listed(f"{checkpoint.path}: already has {plural(len(clashes), 'name')} of the new layout:", clashes),
+            hint="--rename MODULE=OTHER gives the new tensors other names",
+        )
     new = [
         NewTensors(
             one.source.at, (*one.targets, *one.kept), {name: tensor for tensor, name in one.tensors.items()},
@@ -86,8 +96,16 @@ def together(
         ),
         requires=tuple(replace(one, message=f"{where}: {one.message}") for c in everything for one in c.requires),
     )
-    told = (*_assumptions(everything, merges), *_stays(checkpoint, there, whole), *outcome.warnings)
-    return plan, replace(outcome, warnings=told)
+    told = [*_assumptions(everything, merges)]
+    if there:
+        buffers = {one.at: one.layout for one in fused_networks(checkpoint, whole).values()}
+        names = [
+            _where(one)
+            + (f" (windows of one buffer in {buffers[at]}'s order)" if (at := one.source.at) in buffers else "")
+            for one in there
+        ]
+        told.append(f"already in the wanted layout, and left unchanged: {leading(names, 8)}")
+    return plan, replace(outcome, warnings=(*told, *outcome.warnings))
 
 
 def moves(checkpoint: Checkpoint, converted: Iterable[Converted]) -> tuple[Move, ...]:
@@ -141,30 +159,10 @@ def _replaced(converted: list[Converted], whole: AliasGraph) -> set[str]:
     return found
 
 
-def _new(converted: Converted) -> list[str]:
-    """The names that a conversion makes."""
-    return [target.name for target in (*converted.targets, *converted.kept)]
-
-
 def _kept(checkpoint: Checkpoint, converted: list[Converted]) -> set[str]:
     """The tensors that earlier conversions kept for these networks."""
     ats = {at for one in converted for at in (one.source.at, *one.source.stacked)}
     return {name for name in checkpoint.entries if any(kept_off(at, name) is not None for at in ats)}
-
-
-def _refuse_clashes(checkpoint: Checkpoint, converted: list[Converted], gone: set[str]) -> None:
-    """PlanError if another tensor already has a new name."""
-    taken = checkpoint.entries.keys() - gone
-    clashes: list[str] = []
-    for one in converted:
-        clashes += [name for name in _new(one) if name in taken]
-        taken = taken | set(_new(one))
-    if clashes:
-        lines = [f"{name!r} is another tensor" for name in clashes]
-        raise PlanError(
-            listed(f"{checkpoint.path}: already has {plural(len(clashes), 'name')} of the new layout:", lines),
-            hint="--rename MODULE=OTHER gives the new tensors other names",
-        )
 
 
 def _windows(checkpoint: Checkpoint, converted: list[Converted]) -> Iterator[tuple[str, View]]:
@@ -260,18 +258,6 @@ def _assumptions(converted: list[Converted], merges: bool) -> Iterator[str]:
         if one.spec.kind == "rnn" and not one.spec.activation:
             unsure = "no tensor shows whether its activation is tanh or relu"
             yield f'{_where(one)}: {unsure}; --spec "activation=..." records it'
-
-
-def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) -> Iterator[str]:
-    """A note about networks that have the wanted layout already, and which of them are windows of one buffer."""
-    if there:
-        buffers = {one.at: one.layout for one in fused_networks(checkpoint, whole).values()}
-        names = [
-            _where(one)
-            + (f" (windows of one buffer in {buffers[at]}'s order)" if (at := one.source.at) in buffers else "")
-            for one in there
-        ]
-        yield f"already in the wanted layout, and left unchanged: {leading(names, 8)}"
 
 
 # --- A conversion made again from what its output's record says, so that `verify` can compare what it wrote -----------
