@@ -241,7 +241,7 @@ def parameter(name: str, entry: Entry) -> View | None:
     if entry.role != "model" or not isinstance(view, View):
         return None
     last = name.rsplit(".", 1)[-1]
-    is_number = view.dtype.name.startswith(("float", "bfloat", "complex")) or last == "weight"
+    is_number = view.dtype.is_inexact or last == "weight"
     return view if is_number and not _is_mask(last, view) else None
 
 

@@ -40,6 +40,16 @@ class DType:
         return blocks * self.block_bytes
 
     @property
+    def is_floating(self) -> bool:
+        """Whether it has real floating-point numbers."""
+        return self.name.startswith(("float", "bfloat"))
+
+    @property
+    def is_inexact(self) -> bool:
+        """Whether it has floating-point numbers, real or complex: numbers are rounded to it, and do not wrap around."""
+        return self.is_floating or self.name.startswith("complex")
+
+    @property
     def component(self) -> DType | None:
         """The real type of the two parts of a complex type; None for any other."""
         half = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}.get(self.name)

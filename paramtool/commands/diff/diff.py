@@ -37,7 +37,6 @@ from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of, training_state
 from paramtool.dialects import NAMES as DIALECTS
-from paramtool.engine.compare.casts import ROUNDING
 from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.compare.sides import Sides
 from paramtool.errors import plural, some
@@ -69,6 +68,7 @@ from paramtool.model.diff import (
     counts,
 )
 from paramtool.model.display import Displayed
+from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View
 from paramtool.passes.diff.names import (
     exchanged,
@@ -385,7 +385,7 @@ def _calculated_with(tensors: Sequence[TensorDiff]) -> list[str]:
     return [
         one.b[0]
         for one in tensors
-        if one.kind == GRAPH and one.change and one.change.largest and one.dtypes[1].startswith(ROUNDING)
+        if one.kind == GRAPH and one.change and one.change.largest and DTYPES[one.dtypes[1]].is_inexact
     ]
 
 

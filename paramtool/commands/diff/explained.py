@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple
 
 from paramtool.commands.diff.settled import Settled, may_be_cast
@@ -13,7 +14,6 @@ from paramtool.engine.compare.casts import cast_raw, is_rounding
 from paramtool.engine.compare.changes import (
     WindowPair,
     are_one,
-    is_floating,
     number_types,
     rounded,
     shift_between,
@@ -239,7 +239,7 @@ def _of_gate(
     None where nothing does.
     """
     dtypes = {dtype for dtype, _ in (*a, *b)}
-    if len(a) != len(b) or len(dtypes) != 1 or not is_floating(dtype := next(iter(dtypes))):
+    if len(a) != len(b) or len(dtypes) != 1 or not (dtype := next(iter(dtypes))).is_floating:
         return None
     other = [(x, y) for (_, x), (_, y) in zip(a, b, strict=True) if x.tobytes() != y.tobytes()]
     if not other:
@@ -303,36 +303,22 @@ class Folded(NamedTuple):
 def folds(state: Settled) -> None:
     """Weights and biases that hold a batch norm of the other checkpoint."""
     for is_back in (False, True):
-        if state.left_a and state.left_b:
-            for one in list(_found(state, is_back=is_back)):
-                (_settle_back if is_back else _settle)(state, one)
-
-
-def _settle(state: Settled, one: Folded) -> None:
-    """The second checkpoint has the folded layer."""
-    how = f"explained by a folded batch norm: {one.norm.at!r}, epsilon {one.epsilon:g}"
-    pair = WindowPair(state.a[one.weight], state.b[one.new_weight])
-    (change,) = state.sides.changes([[pair]]) if pair.a.shape == pair.b.shape else (None,)
-    olds = [one.weight, *one.norm.names("scale", "variance"), *one.norm.counters]
-    state.settle(CHANGED, olds, one.new_weight, how=how, change=change)
-    if one.new_bias:
-        own = [one.bias] if one.bias else []
-        state.settle(CHANGED, [*own, *one.norm.names("shift", "mean", "scale", "variance")], one.new_bias, how=how)
-
-
-def _settle_back(state: Settled, one: Folded) -> None:
-    """The first checkpoint has the folded layer."""
-    how = f"explained by a batch norm that A folded into {one.new_weight!r}, epsilon {one.epsilon:g}"
-    _settle_each(state, one.new_weight, [one.weight, *one.norm.names("scale", "variance"), *one.norm.counters], how)
-    if one.new_bias:
-        own = [one.bias] if one.bias else []
-        _settle_each(state, one.new_bias, [*own, *one.norm.names("shift", "mean")], how)
-
-
-def _settle_each(state: Settled, old: str, news: Iterable[str], how: str) -> None:
-    for name in news:
-        view = state.b[name]
-        state.settle(CHANGED, [old], name, how=how, dtypes=("", view.dtype.name), shapes=(None, view.shape))
+        for one in list(_found(state, is_back=is_back)) if state.left_a and state.left_b else ():
+            norm, epsilon = one.norm, f"epsilon {one.epsilon:g}"
+            of_weight = [one.weight, *norm.names("scale", "variance"), *norm.counters]
+            of_bias = [*filter(None, [one.bias]), *norm.names("shift", "mean")] if one.new_bias else []
+            if is_back:  # the first checkpoint has the folded layer
+                how = f"explained by a batch norm that A folded into {one.new_weight!r}, {epsilon}"
+                for old, name in (*product([one.new_weight], of_weight), *product([one.new_bias], of_bias)):
+                    view = state.b[name]
+                    state.settle(CHANGED, [old], name, how=how, dtypes=("", view.dtype.name), shapes=(None, view.shape))
+                continue
+            how = f"explained by a folded batch norm: {norm.at!r}, {epsilon}"
+            pair = WindowPair(state.a[one.weight], state.b[one.new_weight])
+            (change,) = state.sides.changes([[pair]]) if pair.a.shape == pair.b.shape else (None,)
+            state.settle(CHANGED, of_weight, one.new_weight, how=how, change=change)
+            if of_bias:
+                state.settle(CHANGED, [*of_bias, *norm.names("scale", "variance")], one.new_bias, how=how)
 
 
 def _found(state: Settled, *, is_back: bool) -> Iterator[Folded]:
@@ -354,9 +340,14 @@ def _found(state: Settled, *, is_back: bool) -> Iterator[Folded]:
             continue
         taken |= {one.norm, weight}
         del free[new]
-        bias, new_bias = _bias(weight, new, one, search, left=left, other={name: other[name] for name in free})
+        # The biases, by their numbers: that of the folded layer is looked for beside its weight first
+        stem, new_stem = (name.removesuffix("weight").removesuffix("kernel") for name in (weight, new))
+        own = left.get(f"{stem}bias")
+        fitting = [name for name in free if other[name].numel == search.norms[one.norm].channels]
+        order = sorted(fitting, key=lambda name: not name.startswith(new_stem))
+        new_bias = next((name for name in order if search.is_bias(own, other[name], one)), "")
         free.pop(new_bias, None)
-        yield Folded(norms[one.norm], one.epsilon, weight, new, bias, new_bias)
+        yield Folded(norms[one.norm], one.epsilon, weight, new, f"{stem}bias" if own and new_bias else "", new_bias)
 
 
 def _pairs(left: Views, other: Views) -> Iterator[tuple[str, str]]:
@@ -369,22 +360,6 @@ def _pairs(left: Views, other: Views) -> Iterator[tuple[str, str]]:
         if len(mine) * len(theirs) <= MAX_PAIRS:
             yield from ((name, name) for name in mine if name in theirs)
             yield from ((name, new) for name in mine for new in theirs if name != new)
-
-
-def _bias(weight: str, new: str, one: Folding, search: Folds, *, left: Views, other: Views) -> tuple[str, str]:
-    """(bias of the layer, bias of the folded layer) by their numbers, the one beside the folded weight first."""
-    beside = f"{_stem(weight)}bias"
-    bias = beside if beside in left else ""
-    order = sorted((name for name in other if other[name].numel == search.norms[one.norm].channels),
-                   key=lambda name: not name.startswith(_stem(new)))  # fmt: skip
-    for name in order:
-        if search.is_bias(left[bias] if bias else None, other[name], one):
-            return bias, name
-    return "", ""
-
-
-def _stem(weight: str) -> str:
-    return weight.removesuffix("weight").removesuffix("kernel")
 
 
 def _norms(checkpoint: Checkpoint, left: Views) -> Iterator[NamedNorm]:
@@ -476,19 +451,11 @@ class ChannelAxis(NamedTuple):
         return found
 
 
-class Folding(NamedTuple):
-    """A batch norm in a weight."""
-
-    norm: int
-    """Its number."""
-    epsilon: float
-    axis: ChannelAxis
-
-
 class NormFactor(NamedTuple):
     """What a batch norm multiplies each channel by."""
 
     norm: int
+    """Its number."""
     epsilon: float
     factor: Array
 
@@ -509,16 +476,20 @@ class Folds:
         self._samples: dict[tuple[bool, View, tuple[int, ...]], Array] = {}
         self._by_count: dict[int, list[NormFactor]] = {}
 
-    def find(self, weight: View, folded: View) -> Folding | None:
+    def find(self, weight: View, folded: View) -> NormFactor | None:
         """Which norm a weight holds, every element compared."""
+        import numpy as np
+
         if number_types(weight, folded) is None or max(weight.nbytes, folded.nbytes) > MAX_NBYTES:
             return None
         for axis in _axes(weight.shape, folded.shape):
             factors = self._factors(weight.shape[axis.axis] * axis.groups)
             for k in self._sampled(weight, folded, axis, factors) if factors else ():
-                one = Folding(factors[k].norm, factors[k].epsilon, axis)
-                if self._holds(weight, folded, one, factors[k].factor):
-                    return one
+                scale = factors[k].factor[axis.channels(weight.shape)]
+                expected = (numbers(self.source, weight) * scale).transpose(axis.order)
+                found = numbers(self.folded, folded)
+                if _near(found, expected, np.abs(expected), _shorter(weight, folded)).all():
+                    return factors[k]
         return None
 
     def _factors(self, count: int) -> list[NormFactor]:
@@ -557,14 +528,7 @@ class Folds:
             self._samples[key] = numbers(self.folded if is_folded else self.source, view)[index]
         return self._samples[key]
 
-    def _holds(self, weight: View, folded: View, one: Folding, scale: Array) -> bool:
-        import numpy as np
-
-        expected = numbers(self.source, weight) * scale[one.axis.channels(weight.shape)]
-        expected = expected.transpose(one.axis.order)
-        return bool(_near(numbers(self.folded, folded), expected, np.abs(expected), _shorter(weight, folded)).all())
-
-    def is_bias(self, bias: View | None, folded: View, one: Folding) -> bool:
+    def is_bias(self, bias: View | None, folded: View, one: NormFactor) -> bool:
         """Whether a bias of the folded layer is what the norm makes of that of the layer, or of none."""
         import numpy as np
 
@@ -576,8 +540,7 @@ class Folds:
         own = 0.0 if bias is None else numbers(self.source, bias).reshape(-1)
         mean = numbers(self.source, norm.mean).reshape(-1)
         beta = np.zeros(1) if norm.beta is None else numbers(self.source, norm.beta).reshape(-1)
-        factors = self._factors(norm.channels)
-        scale = next(each.factor for each in factors if (each.norm, each.epsilon) == (one.norm, one.epsilon))
+        scale = one.factor
         with np.errstate(all="ignore"):
             scaled = (own - mean) * scale
             largest = (np.abs(own) + np.abs(mean)) * np.abs(scale) + np.abs(beta)

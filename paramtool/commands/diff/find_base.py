@@ -18,7 +18,6 @@ from paramtool.commands.diff.settled import made_of
 from paramtool.commands.diff.tables import of_dialects
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.engine.compare.casts import REAL
 from paramtool.engine.read.elements import Array, number_type
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
@@ -250,7 +249,7 @@ def _largest(checkpoint: Checkpoint) -> Views:
 
 
 def _counts(view: View) -> bool:
-    return view.dtype.block_elements == 1 and view.dtype.name.startswith(REAL) and view.numel > 1
+    return view.dtype.block_elements == 1 and view.dtype.is_floating and view.numel > 1
 
 
 def _compared(path: str, both: tuple[Checkpoint, Checkpoint], source: Source, views: Views) -> BaseCandidate:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from paramtool.engine.compare.casts import REAL, narrow
+from paramtool.engine.compare.casts import narrow
 from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.compare.line_table import LineMap
 from paramtool.engine.compare.lines import Claim, LineRun, Lines, LineWay, Runs, is_proved
@@ -144,13 +144,8 @@ def casts(lines: Lines, others: Iterable[DType]) -> Iterator[LineWay]:
     """Lines cast to each type that other tensors have."""
     own = lines.view.dtype
     for dtype in others:
-        if dtype != own and is_number(own) and is_number(dtype):
+        if dtype != own and own.is_floating and dtype.is_floating:
             yield LineWay(lines, 1, dtype)
-
-
-def is_number(dtype: DType) -> bool:
-    """Whether a type may be negated, or cast."""
-    return dtype.name.startswith(REAL)
 
 
 def as_rows(view: View, width: int) -> View:

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from math import prod
 from typing import NamedTuple
 
-from paramtool.commands.diff.found import FoundMap, NamedLines, as_rows, casts, is_number, kind_of
+from paramtool.commands.diff.found import FoundMap, NamedLines, as_rows, casts, kind_of
 from paramtool.commands.diff.settled import Settled, distinct
 from paramtool.commands.diff.whole_tensors import TakenTwice, beside_axes, by_axes, by_own_names
 from paramtool.commands.progress import Advance, Progress
@@ -40,9 +40,6 @@ from paramtool.model.tiling import unread
 from paramtool.model.view import View, Views
 from paramtool.passes.diff.names import biases_of
 
-NUMBERS = ("float", "bfloat", "complex")
-"""What the names of types begin with that no codes are packed in."""
-
 
 def by_lines(work: Settled, progress: Progress) -> None:
     """Settle what is made of lines of tensors of the first, and what is beside it, by the same map."""
@@ -51,7 +48,7 @@ def by_lines(work: Settled, progress: Progress) -> None:
     varied = {
         name: view
         for name, view in work.left_b.items()
-        if not (name in codes and not view.dtype.name.startswith(NUMBERS)) and not is_constant(source, view)
+        if not (name in codes and not view.dtype.is_inexact) and not is_constant(source, view)
     }
     twice = TakenTwice(work)
     by_axes(work, varied, twice)
@@ -248,7 +245,7 @@ class Search(_Lines):
         """How the lines of a tensor of the second are tried: plain, negated, rounded to a type of the first."""
         for lines in (*rows(view), *columns(view)):
             yield LineWay(lines)
-            if is_number(view.dtype):
+            if view.dtype.is_floating:
                 yield LineWay(lines, -1)
                 yield from casts(lines, self._types[0])
 

@@ -24,11 +24,6 @@ from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.match import Match
 from paramtool.model.view import View, contiguous
 
-REAL = ("float", "bfloat")
-"""What the names of types of floating point begin with, that are not complex."""
-ROUNDING = (*REAL, "complex")
-"""What the names of types begin with to which numbers are rounded; integers wrap around."""
-
 
 class CastWay(NamedTuple):
     """How one of the two is calculated from the other."""
@@ -51,7 +46,7 @@ def _ways(pair: WindowPair) -> set[CastWay]:
     """The ways that could differ: float64 that is rounded to a type shorter than float32 can be rounded twice."""
 
     def rounds_twice(old: DType, new: DType) -> bool:
-        is_short = new.name.startswith(ROUNDING) and new.block_bytes < DTYPES["float32"].block_bytes
+        is_short = new.is_inexact and new.block_bytes < DTYPES["float32"].block_bytes
         return old.name == "float64" and is_short
 
     return {way for way in WAYS if not way.is_by_float32 or rounds_twice(*_types(way, pair))}
@@ -96,7 +91,7 @@ def _holds(way: CastWay, x: Array, y: Array, pair: WindowPair) -> bool:
     made = np.ascontiguousarray(cast(old, dtype))
     if same(made.view("u1"), new.view("u1")):
         return True
-    if not all(one.name.startswith(REAL) for one in dtypes):
+    if not all(one.is_floating for one in dtypes):
         return False
     numbers = np.ascontiguousarray(new).view(made.dtype)
     nans = np.isnan(made)
@@ -133,7 +128,7 @@ def _may_be_cast(a: DType, b: DType) -> bool:
 
 def is_rounding(dtype: DType) -> bool:
     """Whether numbers are rounded to a type: floats of whole bytes, and no packed ones."""
-    return dtype.block_elements == 1 and dtype.name.startswith(ROUNDING)
+    return dtype.block_elements == 1 and dtype.is_inexact
 
 
 def alike(x: Array, y: Array, pair: WindowPair) -> bool:

@@ -202,18 +202,13 @@ def shift_between(a_source: Source, a: View, b_source: Source, b: View) -> int:
     kinds = number_types(a, b)
     if kinds is None or a.shape != b.shape or not 0 < a.numel <= MAX_NUMEL or a.is_injective != b.is_injective:
         return 0
-    if not is_floating(a.dtype) or not is_floating(b.dtype):
+    if not (a.dtype.is_floating and b.dtype.is_floating):
         return 0
     x, y = (
         source.array(view).all().view(kind).reshape(-1).astype("f8")
         for source, view, kind in zip((a_source, b_source), (a, b), kinds, strict=True)
     )
     return shift_of(x, y, a.dtype, b.dtype)
-
-
-def is_floating(dtype: DType) -> bool:
-    """Whether a type is one of real floating-point numbers."""
-    return dtype.name.startswith(("float", "bfloat"))
 
 
 def shift_of(x: Array, y: Array, a: DType, b: DType) -> int:

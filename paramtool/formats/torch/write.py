@@ -337,11 +337,11 @@ class _Pickling:
         stored = Persistent(("storage", typed, key, "cpu", count))
         if kind.endswith("storage") and view.nbytes == storage.content.nbytes:
             return stored
-        word = DTYPE_WORDS[view.dtype.name]
+        word, is_inexact = DTYPE_WORDS[view.dtype.name], view.dtype.is_inexact
         if view.dtype.name == PAIRS:
             view = contiguous(view.storage, DTYPES["uint8"], (*view.shape[:-1], view.shape[-1] // 2), view.byte_start)
         window = (stored, view.offset, view.shape, _strides(view))
-        trains = self.plan.names[name].requires_grad and word.startswith(("float", "bfloat", "complex"))
+        trains = self.plan.names[name].requires_grad and is_inexact
         is_parameter = kind == "parameter" or (trains and storage.dtype is None)
         if storage.dtype is not None:
             data = Call(REBUILD_V2, (*window, trains and not is_parameter, Call(ORDERED_DICT)), shared=trains)

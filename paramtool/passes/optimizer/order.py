@@ -98,8 +98,6 @@ class ClassParameters:
     and its files have them one by one."""
 
 
-_TRAINED = ("float", "bfloat", "complex")
-"""Beginnings of the names of the types that torch trains (torch/nn/parameter.py)."""
 _MODEL = ("model", "ema")
 """Roles of tensors of a model: a name such as `teacher` says that a part follows another one, and such a part may well
 be among the parameters."""
@@ -145,7 +143,7 @@ def _listed(
         view = one.view
         if view is None:
             missing = missing or f"{full!r} is {kind_of(entry.value)}"
-        elif view.dtype.name.startswith(_TRAINED):
+        elif view.dtype.is_inexact:
             identity = one.alias_set, view.storage, view.dtype.name, view.offset, view.shape, view.strides
             first = firsts.setdefault(identity, name)
             if first != name:

@@ -343,7 +343,7 @@ def _check_dtypes(network: Network, views: Views, where: str) -> None:
         name = network.tensors[tensor.name]
         kinds = {cell.kind for place in tensor.places(as_stored(views[name], tensor.shape)) for _, cell in place.terms}
         mine = views[name].dtype.name
-        if not mine.startswith(("float", "bfloat")):
+        if not views[name].dtype.is_floating:
             raise LayoutError(
                 f"{where}: {name!r} is {mine}: only floating-point networks are converted",
                 hint="dequantise the network first",

@@ -45,7 +45,7 @@ def together(
     for one in everything:
         for target in (*one.targets, *one.kept):
             calculated = any(copy.terms and not copy.is_plain for copy in target.copies)
-            if calculated and not target.dtype.name.startswith(("float", "bfloat", "complex")):
+            if calculated and not target.dtype.is_inexact:
                 raise LayoutError(
                     f"{checkpoint.path}: {_where(one)}: {target.name!r} would be calculated from tensors of "
                     f"{target.dtype.name}; expected floating point numbers",

@@ -146,7 +146,7 @@ class _TypeRequest:
 
     def _may(self, name: str) -> bool:
         """Whether a pattern with wildcards casts a tensor."""
-        return kinds.is_number(self.views[name]) and self._role(name) != "other"
+        return self.views[name].dtype.is_floating and self._role(name) != "other"
 
     def dtypes(self, plan: Plan) -> dict[str, DType]:
         """The type of each name; an optimizer's name for a tensor of the model has the model's type."""
@@ -223,7 +223,7 @@ class _TypeRequest:
         groups: dict[str, Callable[[str], bool]] = {
             "of the optimizer": lambda n: self._role(n) == "optimizer",
             "NumPy arrays among the objects": lambda n: self._role(n) == "other",
-            "of integers or other types": lambda n: not kinds.is_number(self.views[n]),
+            "of integers or other types": lambda n: not self.views[n].dtype.is_floating,
             "floats of less than two bytes": lambda n: self.views[n].dtype.name not in WIDE,
         }
         for what, fits in groups.items():

@@ -123,7 +123,7 @@ def _told(value: object) -> str:
 
 def _of_shapes(codes: View, scales: View, packing: Packing, beside: tuple[str, ...]) -> Scaled | None:
     """Codes with their scales; None where the shapes are of no scheme that is known, or the scales no numbers."""
-    if len(codes.shape) < 2 or not scales.dtype.name.startswith(("float", "bfloat")):
+    if len(codes.shape) < 2 or not scales.dtype.is_floating:
         return None
     *lead, out, inside = codes.shape
     shape, strides = scales.shape, scales.strides

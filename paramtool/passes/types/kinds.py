@@ -25,7 +25,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model import quantised
 from paramtool.model.checkpoint import Entries
 from paramtool.model.dtype import DTYPES, DType
-from paramtool.model.view import View, Views
+from paramtool.model.view import Views
 
 # --- The language of rules for types, as `--dtype`, `--keep-float32` and the table `[types]` of a TOML file have it ---
 #
@@ -210,8 +210,8 @@ def _split(name: str) -> tuple[str, str]:
 
 def _why_norm(module: str, tensors: Mapping[str, str], names: Names) -> str:
     """Why a module is a norm; empty if it is none."""
-    shapes = {names[name].shape for name in tensors.values() if is_number(names[name])}
-    words = {word for word, name in tensors.items() if is_number(names[name])}
+    shapes = {names[name].shape for name in tensors.values() if names[name].dtype.is_floating}
+    words = {word for word, name in tensors.items() if names[name].dtype.is_floating}
     if len(shapes) != 1 or len(next(iter(shapes))) != 1 or not words <= {*AFFINE, "a_2", "b_2", "g", "b"}:
         return ""
     own = re.split("[./]", module)[-1]
@@ -220,11 +220,6 @@ def _why_norm(module: str, tensors: Mapping[str, str], names: Names) -> str:
     if words in ({"weight", "bias"}, {"gamma", "beta"}, {"scale", "bias"}):
         return f"the module has {' and '.join(sorted(words))} of one axis and one length, and nothing else"
     return ""
-
-
-def is_number(view: View) -> bool:
-    """Whether a tensor is of floating point numbers."""
-    return view.dtype.name.startswith(("float", "bfloat"))
 
 
 def scales(names: Names, entries: Entries) -> Reasons:
