@@ -15,11 +15,12 @@ from paramtool.errors import plural
 
 @command_line(
     lock_command.lock,
-    "PATH...",
+    "[PATH...]",
     common="output force headers",
     codes="0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output.",
     output=Row("Write this file; - prints the lock.", type=click.Path()),
-    force=Row("Update models that the lock has already, and remove those whose PATH is gone."),
+    force=Row("Update models that the lock has already."),
+    remove=Row("Take this model out of the lock.  Repeatable.", "PATH"),
     headers=Row("Read no tensor: lock names, types and shapes, and nothing about numbers."),
 )
 def command(paths: tuple[str, ...], *, output: str, **options: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from paramtool.commands.earlier_output import LOCK, inputs_of
 from paramtool.commands.locked_model import LockReading, locked_model
 from paramtool.commands.progress import Path, Progress, several, silent
-from paramtool.errors import OutputError, UsageError, some
+from paramtool.errors import OutputError, UsageError, refuse_string, some
 from paramtool.formats import OTHER_FORM, policy
 from paramtool.formats.files import noted, watching
 from paramtool.formats.judging import judging
@@ -48,10 +48,11 @@ class Locked(Displayed):
 @judging("paths")
 @watching()
 def lock(
-    paths: Path | Sequence[Path],
+    paths: Path | Sequence[Path] = (),
     output: Path = NAME,
     *,
     force: bool = False,
+    remove: Sequence[Path] = (),
     headers: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
@@ -61,13 +62,15 @@ def lock(
 ) -> Locked:
     """Write a lock file of checkpoints, files or folders; `output` is `-` for text that is returned and not written.
 
-    The models of an existing lock stay; with `force` those that are named are updated, or removed where their path is
-    there no more.  `headers` reads no tensor: such a lock says nothing about numbers.  OutputError where the lock has
-    a model already, without `force`, and where the output is a file of another kind; UsageError where no path is
-    given, or one twice; FormatError and UnsafeError as of `read`, and FormatError where the lock is damaged.
+    The models of an existing lock stay, without those of `remove`; with `force` those that are given are updated.
+    `headers` reads no tensor: such a lock says nothing about numbers.  OutputError where the lock has a model already,
+    without `force`, and where the output is a file of another kind; UsageError where no path is given, or one twice,
+    and where the lock has no model to remove; FormatError and UnsafeError as of `read`, and FormatError where the lock
+    is damaged.
     """
+    refuse_string("remove", remove)
     paths = several(paths)
-    if not paths:
+    if not (paths or remove):
         raise UsageError("lock needs at least one checkpoint", hint="paramtool lock model.safetensors")
     where = os.fspath(output)
     reading = LockReading(headers, allow_class=policy.checked(allow_class), allow_unknown=allow_unknown)
@@ -77,20 +80,21 @@ def lock(
         if os.path.exists(where) and os.path.getsize(where):
             noted(where, os.stat(where))
             kept = {**read(where).models}
-    names = [name_in(where, os.fspath(path)) for path in paths]
-    if twice := [os.fspath(path) for k, path in enumerate(paths) if names[k] in names[:k]]:
+    names = [name_in(where, os.fspath(path)) for path in (*paths, *remove)]
+    if twice := [os.fspath(path) for k, path in enumerate((*paths, *remove)) if names[k] in names[:k]]:
         raise UsageError(f"{twice[0]} is given twice")
+    names, removed = names[: len(paths)], names[len(paths) :]
+    if lacking := [name for name in removed if name not in kept]:
+        raise UsageError(f"--remove {lacking[0]}: {where} has no such model", hint=f"it has {some([*kept], 3)}")
     if (held := [name for name in names if name in kept]) and not force:
         raise OutputError(f"{where}: has {some(held, 3)} already", hint="--force updates it, or choose another -o")
-    gone = [name for path, name in zip(paths, names, strict=True) if name in kept and not os.path.lexists(path)]
-    warnings = [f"{name}: is there no more, so the lock is without it" for name in gone]
-    pairs = [(path, name) for path, name in zip(paths, names, strict=True) if name not in gone]
-    models = {name: locked_model(path, name, reading, progress) for path, name in pairs}
-    text = write.text((omit(kept, names) | models).values())
+    models = {name: locked_model(path, name, reading, progress) for path, name in zip(paths, names, strict=True)}
+    text = write.text((omit(kept, [*names, *removed]) | models).values())
     parse(text, where)  # what we could not read again is never written
+    warnings: Sequence[str] = ()
     if where != "-":
-        warnings += LOCK.write(where, text.encode(), force=force or bool(kept), inputs=inputs_of(paths))
-    count = len({*kept, *models} - {*gone})
+        warnings = LOCK.write(where, text.encode(), force=force or bool(kept), inputs=inputs_of(paths))
+    count = len({*kept, *models} - {*removed})
     return Locked(where, tuple(models.values()), text, (*warnings, *_not_locked(models)), tuple(held), count)
 
 

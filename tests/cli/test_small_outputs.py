@@ -103,10 +103,19 @@ def test_a_lock_adds_and_updates_and_removes_by_name(place: Path, monkeypatch: p
     after = read.read("paramtool.lock").models
     assert after[FILE].content == before[FILE].content and after["other.pt"].content != before["other.pt"].content
     os.rename("other.pt", "new.pt")
-    ran = quick("lock", "other.pt", "new.pt", "--force", cwd=place)
-    assert ran.code == 0 and "other.pt: is there no more, so the lock is without it" in ran.err, ran
+    for words in (("other.pt",), ("other.pt", "new.pt")):  # one that is lost is no less locked
+        ran = quick("lock", *words, "--force", cwd=place)
+        assert ran.code == 3 and "other.pt: cannot be read: No such file" in ran.err, ran
+        assert [*read.read("paramtool.lock").models] == [FILE, "other.pt"]
+    ran = quick("lock", "new.pt", "--remove", "other.pt", cwd=place)
+    assert ran.code == 0 and [*read.read("paramtool.lock").models] == [FILE, "new.pt"], ran
+    ran = quick("lock", "--remove", "new.pt", "--remove", "other.pt", cwd=place)
+    assert ran.code == 2 and "--remove other.pt: paramtool.lock has no such model" in ran.err, ran
+    ran = quick("lock", FILE, "--remove", FILE, "--force", cwd=place)
+    assert ran.code == 2 and "is given twice" in ran.err, ran
     assert [*read.read("paramtool.lock").models] == [FILE, "new.pt"]
-    assert quick("lock", "other.pt", "--force", cwd=place).code == 3  # named by no lock any more
+    paramtool.lock(remove=["new.pt"])
+    assert [*read.read("paramtool.lock").models] == [FILE]
     text = Path("paramtool.lock").read_text()
     Path("paramtool.lock").write_text(text[:-9])
     with pytest.raises(FormatError, match="truncated"):  # what it held is not lost in silence
