@@ -32,7 +32,7 @@ from paramtool.layouts.networks import named
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import DECLARED, GRAPH, Checkpoint, Entry, Module, prefix_of
-from paramtool.model.objects import tensor_names
+from paramtool.model.objects import node_at, tensor_names
 from paramtool.model.optimizer import Move, MovedState, StateChoice
 from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.model.plan import Requirement, Target, whole
@@ -235,7 +235,7 @@ def _with_moved(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
     new, storages = virtual(expected, state.names, state.targets)
     objects = expected.objects
     for one in state.bindings:
-        objects = tree.put(objects, one.optimizer.at, tree.node_at(state.objects, one.optimizer.at))
+        objects = tree.put(objects, one.optimizer.at, node_at(state.objects, one.optimizer.at))
     for count, gone in state.emptied:
         objects = tree.without_groups(objects, count, gone)
     expected = replace(expected, entries={**entries, **new}, storages=storages, objects=objects)

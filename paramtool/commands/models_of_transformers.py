@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import cast
 
-from paramtool.commands import models_of_transformers
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import frozen
 from paramtool.passes.compat.wanted import Wanted
@@ -99,10 +98,9 @@ def model_of(path: str) -> ConfigModel:
 
     UsageError where it or torch cannot be imported; more errors as of `paramtool.torch.names_from_config`.
     """
-    both = models_of_transformers.wanted(path)
+    both = wanted(path)
     own, saved = (
-        {name: (one.view.shape, one.alias_set) for name, one in wanted.items() if one.view is not None}
-        for wanted in both
+        {name: (one.view.shape, one.alias_set) for name, one in found.items() if one.view is not None} for found in both
     )
     named = [
         NamedShapes({n: shape for n, (shape, _) in found.items()}, {n: tie for n, (_, tie) in found.items()})

@@ -20,7 +20,7 @@ from paramtool.formats.record.optimizer import RecordedNames
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.nested import SEPARATOR, leaves, nested
-from paramtool.model.objects import Node, tensor_names
+from paramtool.model.objects import Node, node_at, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
 from paramtool.model.plan import Plan, Requirement
 from paramtool.passes.objects_differ import lacking
@@ -159,7 +159,7 @@ def has_state(checkpoint: Checkpoint) -> bool:
 def refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:
     """PlanError where tensors are of an optimizer whose form is not known."""
     places = [binding.optimizer.at for binding in bindings]
-    known = {name for at in places for name in tensor_names(tree.node_at(checkpoint.objects, at))}
+    known = {name for at in places for name in tensor_names(node_at(checkpoint.objects, at))}
     of_optimizers = [name for name, entry in checkpoint.entries.items() if entry.role == "optimizer"]
     others = [] if "" in places else [name for name in of_optimizers if name not in known]
     if others:
@@ -214,8 +214,8 @@ def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outc
     if all(path == tuple(name.split(SEPARATOR)) for name, path in old.items()):  # as in files of flax
         objects = nested(objects, old) or objects
     for section in dict.fromkeys(binding.optimizer.section for binding in state.bindings):
-        before = tree.node_at(source.objects, section)
-        objects = tree.put(objects, section, tree.sorted_as(tree.node_at(objects, section), before))
+        before = node_at(source.objects, section)
+        objects = tree.put(objects, section, tree.sorted_as(node_at(objects, section), before))
     plan = with_state(replace(plan, objects=objects), carried)
     return plan, replace(
         outcome,

@@ -24,7 +24,7 @@ from paramtool.formats import hf_config
 from paramtool.formats.dcp.metadata import NAME as METADATA
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import OPTIMIZER, OPTIMIZER_FOLDER
-from paramtool.formats.hdf5 import keras_named_optimizer, keras_optimizer, keras_trained
+from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
@@ -297,5 +297,5 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
     if found:
         return found
     shapes = read.shapes_of(checkpoint)
-    kinds = (optax.states, keras_optimizer.states, keras_named_optimizer.states, gluon.states)
+    kinds = (optax.states, keras_optimizer.states, keras_optimizer.named_states, gluon.states)
     return tuple(state for states in kinds for state in states(checkpoint, shapes))

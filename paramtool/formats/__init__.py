@@ -388,3 +388,36 @@ def _all_formats() -> str:
     """The formats that can be read, and the errors of broken packages that add formats."""
     names = [row.name for row in table.rows()]
     return "; ".join((f"paramtool reads {', '.join(names[:-1])} and {names[-1]}", *table.installed().broken))
+
+
+OTHERS = tuple(suffix for suffix in table.OTHER_SUFFIXES if suffix != ".json")
+"""Suffixes of weights that are not read."""
+
+
+def may_be_checkpoint(path: str) -> bool:
+    """Whether a file has the name or the first bytes of weights in any format, also of those that are not read.
+
+    False for texts, images and programs, and for files that neither their name nor their first bytes identify:
+    `config.json`, `README.md`, `tokenizer.model`.  True for what is no file, and for what cannot be opened: reading
+    it says why.
+    """
+    from paramtool.formats import foreign
+
+    name = path.lower()
+    if name.endswith((*table.suffixes(), *OTHERS, sniff.DISTRIBUTED)) or weight_names.is_index_name(path):
+        return True
+    if not os.path.isfile(path):
+        return True
+    try:
+        with open(path, "rb") as file:
+            head, nbytes = file.read(table.HEAD_NBYTES), file.seek(0, os.SEEK_END)
+    except OSError:
+        return True
+    if weight_names.is_index(head, path) or any(row.recognises(head, nbytes, path) for row in table.rows()):
+        return True
+    what = foreign.named(path, head, nbytes).what
+    return (
+        what != foreign.UNKNOWN.what
+        and not what.startswith((foreign.JSON.what, foreign.XML.what))
+        and not what.endswith(", not a checkpoint")
+    )

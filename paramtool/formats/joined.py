@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from math import prod
 from operator import mul
+from typing import TypeVar
 
 from paramtool.errors import plural
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
@@ -14,6 +16,18 @@ from paramtool.model.dtype import DType
 from paramtool.model.storage import Assembled, Backing, Inline, Part, Storage
 from paramtool.model.tiling import are_disjoint
 from paramtool.model.view import Shape, View, contiguous, contiguous_strides
+
+V = TypeVar("V", bound=Value)
+
+
+def on_storages(value: V, number: Callable[[int], int]) -> V:
+    """A value on storages that have other numbers."""
+    found: Value = value
+    if isinstance(found, View):
+        found = View(number(int(found.storage)), found.dtype, found.offset, found.shape, found.strides)
+    elif isinstance(found, Compound):
+        found = replace(found, parts={label: on_storages(view, number) for label, view in found.parts.items()})
+    return found  # type: ignore[return-value]  # of the same class
 
 
 class FolderTensors:
@@ -41,20 +55,10 @@ class FolderTensors:
         self.storages[number] = Storage(number, nbytes, backing)
         return number
 
-    def here(self, file: Checkpoint, value: Value) -> Value:
-        """A value of a file on the storages of this checkpoint."""
-        if isinstance(value, View):
-            number = self.number(file, int(value.storage))
-            return View(number, value.dtype, value.offset, value.shape, value.strides)
-        if isinstance(value, Compound):
-            found = {label: self.here(file, part) for label, part in value.parts.items()}
-            return replace(value, parts={k: v for k, v in found.items() if isinstance(v, View)})
-        return value
-
-    def take(self, file: Checkpoint, name: str, own: str = "") -> None:
-        """Add a tensor of a file as it is, under its name or another."""
+    def take(self, file: Checkpoint, name: str, own: str = "", value: Value | None = None) -> None:
+        """Add a tensor of a file as it is, or as a view of its storage, under its name or another."""
         entry = file.entries[name]
-        self.entries[own or name] = entry._replace(value=self.here(file, entry.value))
+        self.entries[own or name] = entry._replace(value=on_storages(value or entry.value, partial(self.number, file)))
 
     def join(self, name: str, dtype: DType, shape: Shape, pieces: Sequence[tuple[Checkpoint, View]]) -> None:
         """Add a tensor whose elements, row by row, are in the vectors of several files."""
@@ -81,18 +85,14 @@ class FolderTensors:
         if count > numel or not are_disjoint(box for box, _, _ in boxes):
             raise ValueError(f"its parts overlap; expected each of {plural(numel, 'element')} once")
         if len(boxes) == 1:
-            return self._there(*boxes[0][1:])
-        key = dtype, shape, tuple((box, self._there(file, view)) for box, file, view in boxes)
+            _, file, view = boxes[0]
+            return on_storages(view, partial(self.number, file))
+        key = dtype, shape, tuple((box, on_storages(view, partial(self.number, file))) for box, file, view in boxes)
         if not numel or key not in self._assembled:
             self._assembled[key] = self._assembly(dtype, shape, boxes)
         return self._assembled[key]
 
-    def _there(self, file: Checkpoint, view: View) -> View:
-        found = self.here(file, view)
-        assert isinstance(found, View)
-        return found
-
     def _assembly(self, dtype: DType, shape: Shape, parts: Sequence[tuple[View, Checkpoint, View]]) -> View:
-        pieces = tuple(Part(box, self._there(file, view)) for box, file, view in parts)
+        pieces = tuple(Part(box, on_storages(view, partial(self.number, file))) for box, file, view in parts)
         backing = Assembled(pieces) if prod(shape) else Inline(b"")
         return contiguous(self._new(dtype.nbytes(prod(shape)), backing), dtype, shape)

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from paramtool.errors import plural
-from paramtool.model.checkpoint import INERT, ROLES, Entries, Entry, Section
+from paramtool.model.checkpoint import INERT, ROLES, Checkpoint, Entries, Entry, Section
 from paramtool.model.nested import SEPARATOR
 from paramtool.model.objects import (
     LEFT_OUT,
@@ -479,7 +479,7 @@ def roles(objects: Node) -> dict[str, str]:
     return found
 
 
-def with_roles(entries: dict[str, Entry], objects: Node) -> dict[str, Entry]:
+def with_roles(entries: Entries, objects: Node) -> dict[str, Entry]:
     """Entries with roles for a file that has none: from the keys that lead to each entry, else from its name."""
     known = roles(objects)
     found = {}
@@ -487,6 +487,12 @@ def with_roles(entries: dict[str, Entry], objects: Node) -> dict[str, Entry]:
         role = known.get(name) or leaf_role(name, "model")
         found[name] = with_role(entry, role)
     return found
+
+
+def with_tree(checkpoint: Checkpoint, tree: Node) -> Checkpoint:
+    """A checkpoint with its objects, and the roles and sections that they show."""
+    entries = with_roles(checkpoint.entries, tree)
+    return replace(checkpoint, entries=entries, objects=tree, sections=sections(tree))
 
 
 def unsaid_roles(plan: Plan) -> dict[str, list[str]]:

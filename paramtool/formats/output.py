@@ -89,3 +89,29 @@ def tensor_above(name: str, names: Container[str], separator: str) -> str | None
     parts = name.split(separator)
     above = (separator.join(parts[:k]) for k in range(1, len(parts)))
     return next((other for other in above if other in names), None)
+
+
+def spliced(whole: ByteRange, fills: Mapping[tuple[int, int], Target]) -> tuple[Segment, ...]:
+    """The segments of a range of a file in which each range (start, stop) of `fills` holds a target instead.
+
+    Ranges count from the beginning of the file.  PlanError if two of them overlap, or one has another size than its
+    target.
+    """
+    segments: list[Segment] = []
+    at = whole.start
+    for (start, stop), target in sorted(fills.items(), key=lambda item: item[0]):
+        if start < at or stop > whole.stop:
+            raise PlanError(
+                f"{whole.file}: {target.name!r} is at bytes {start} to {stop}, which overlap another tensor"
+            )
+        if stop - start != target.nbytes:
+            had = stop - start
+            raise PlanError(f"{whole.file}: {target.name!r} has {had} bytes; its new values have {target.nbytes}")
+        if start > at:
+            segments.append(ByteRange(whole.file, at, start))
+        if target.nbytes:
+            segments.append(target)
+        at = stop
+    if at < whole.stop:
+        segments.append(ByteRange(whole.file, at, whole.stop))
+    return tuple(segments)

@@ -10,7 +10,8 @@ carry the same `mark`, so that a writer can restore one object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
@@ -65,6 +66,7 @@ class Sequence:
 
 
 AnyKey = TypeVar("AnyKey", bound="Key")
+Found = TypeVar("Found")
 Key: TypeAlias = "Scalar | tuple[Scalar, ...] | TensorRef | Sequence | Opaque"
 """A key of a mapping.  A Sequence is a tuple with items that are not scalars; an Opaque is a NumPy scalar, a path or an
 enum."""
@@ -245,6 +247,46 @@ def subtree(node: Node, path: str) -> Node:
     return EMPTY
 
 
+def inside(node: Node) -> Iterable[tuple[str | None, Node]]:
+    """The nodes directly in a node, each with its part of the path; the parts of an object have the path of it."""
+    if isinstance(node, Mapping):
+        return ((word(key), child) for key, child in node.items)
+    if isinstance(node, Sequence):
+        return ((str(k), child) for k, child in enumerate(node.items))
+    return ((None, child) for child in children(node))
+
+
+def outermost(
+    node: Node, asked: Callable[[Node, Node | None], Found | None], into: tuple[type, ...] = Marked,
+    path: tuple[str, ...] = (), around: Node | None = None,
+) -> Iterator[tuple[tuple[str, ...], Found]]:  # fmt: skip
+    """[(path, what is found there)], in order: `asked` is told each node and the one around it, and none inside a find.
+
+    Nodes of other types than `into` are not looked into.
+
+    >>> [*outermost(Sequence("list", (Leaf(1), Leaf(2))), lambda node, around: node if node == Leaf(2) else None)]
+    [(('1',), Leaf(value=2))]
+    """
+    found = asked(node, around)
+    if found is not None:
+        yield path, found
+        return
+    for part, child in inside(node) if isinstance(node, into) else ():
+        yield from outermost(child, asked, into, path if part is None else (*path, part), node)
+
+
+def node_at(node: Node, at: str) -> Node:
+    """The node at a path of keys joined by dots, the top at an empty one; an empty dict where there is none."""
+    if not at:
+        return node
+    for part, child in inside(node):
+        if part is None or f"{at}.".startswith(f"{part}."):
+            found = node_at(child, at if part is None else at[len(part) + 1 :])
+            if found is not EMPTY:
+                return found
+    return EMPTY
+
+
 def under(node: Node | None, *keys: Key) -> Node | None:
     """What is under some keys, one inside the other; None where a key is missing."""
     for key in keys:
@@ -308,6 +350,12 @@ def remarked(node: Node, change: Callable[[int], int]) -> Node:
     """The same tree with `change` applied to the number of every object that several places refer to."""
     made = map_children(node, lambda child: remarked(child, change))
     return replace(made, mark=change(made.mark)) if isinstance(made, Marked) and made.mark else made
+
+
+def without_lone_marks(node: Node) -> Node:
+    """The same tree, in which objects of one place have no number: the other places were left out."""
+    places = Counter(getattr(one, "mark", 0) for one in walk(node))
+    return remarked(node, lambda mark: mark if places[mark] > 1 else 0)
 
 
 def grafted(node: Node, name: str, first: int) -> Node:

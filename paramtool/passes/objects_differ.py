@@ -27,8 +27,10 @@ from paramtool.model.objects import (
     complex_number,
     content_of,
     map_children,
+    remarked,
     tensor_names,
     walk,
+    without_lone_marks,
     word,
 )
 
@@ -57,7 +59,7 @@ class Comparison:
 
     def run(self, found: Node, expected: Node) -> Comparison:
         """Compare the trees; a mark that has only one place in its tree is ignored."""
-        self._node(_without_lone_marks(found), _without_lone_marks(expected), "")
+        self._node(without_lone_marks(found), without_lone_marks(expected), "")
         return self
 
     def _differ(self, path: str, what: str) -> None:
@@ -223,17 +225,9 @@ def marks(node: Node) -> Counter[int]:
     return Counter(one.mark for one in walk(node) if isinstance(one, (Sequence, Mapping, Opaque)) and one.mark)
 
 
-def _without_lone_marks(node: Node) -> Node:
-    lone = {mark for mark, count in marks(node).items() if count == 1}
-    return unmarked(node, lone) if lone else node
-
-
 def unmarked(node: Node, marks: Container[int]) -> Node:
     """A tree in which nothing says that objects with these marks are one."""
-    node = map_children(node, lambda child: unmarked(child, marks))
-    if isinstance(node, (Sequence, Mapping, Opaque)) and node.mark in marks:
-        return replace(node, mark=0)
-    return node
+    return remarked(node, lambda mark: 0 if mark in marks else mark)
 
 
 def _text(node: Node) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.model.objects import Leaf, Mapping, Node, Opaque, Sequence, TensorRef, tensor_names
+from paramtool.model.objects import Leaf, Mapping, Node, Opaque, Sequence, TensorRef, node_at, tensor_names
 from paramtool.passes.optimizer import read, tree
 from tests.passes.made import checkpoint
 from tests.passes.test_optimizer_bind import node
@@ -22,7 +22,7 @@ def test_a_node_is_changed_at_its_path_and_nowhere_else() -> None:
     assert after == dict_of(a=Sequence("list", (dict_of(x=Leaf(1)), dict_of(x=Leaf(9)))), b=Leaf(3))
     assert tree.put(before, "a.1", None) == dict_of(a=Sequence("list", (dict_of(x=Leaf(1)),)), b=Leaf(3))
     assert tree.put(before, "c", Leaf(0)) == before
-    assert tree.node_at(before, "a.1") == dict_of(x=Leaf(2)) and tree.node_at(before, "a.x") == dict_of()
+    assert node_at(before, "a.1") == dict_of(x=Leaf(2)) and node_at(before, "a.x") == dict_of()
 
 
 AROUND = {
@@ -41,7 +41,7 @@ def test_an_optimizer_that_is_found_can_be_taken_out(around: list[str]) -> None:
         one = AROUND[what](one)
     whole = dict_of(model=node({"p": "@p"}), of_training=one)
     (found,) = read.optimizers(checkpoint({"p": (2,), "m": (2,)}, objects=whole))
-    there = tree.node_at(whole, found.at)
+    there = node_at(whole, found.at)
     assert {*tensor_names(there)} == {"m"} and isinstance(there, Opaque) == bool(found.refused)
     rest = tree.put(whole, found.at, None)
     assert not read.optimizers(checkpoint({"p": (2,)}, objects=rest))

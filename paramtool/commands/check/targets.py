@@ -138,8 +138,7 @@ def _likely(folder: str) -> list[str]:
 
     Those that cannot be read are among them if their names say that they are ones: `best.pth.tar`, and no `data.zip`.
     """
-    from paramtool.formats import table
-    from paramtool.formats.likely import may_be_checkpoint
+    from paramtool.formats import may_be_checkpoint, table
 
     try:
         every = sorted(os.path.join(folder, name) for name in os.listdir(folder))
@@ -284,7 +283,7 @@ def belongs(one: Weights) -> Iterator[str]:
 
 def _is_likely(path: str) -> bool:
     """Whether a file, or one in a folder, can be a checkpoint."""
-    from paramtool.formats.likely import may_be_checkpoint
+    from paramtool.formats import may_be_checkpoint
 
     return any(map(may_be_checkpoint, _files(path)))
 

@@ -233,16 +233,16 @@ class Grafts:
             if level > MAX_DEPTH:
                 raise UnsafeError(f"{self._where}: {name[:60]!r}...: nested deeper than {MAX_DEPTH} levels")
             last = max(last, getattr(node, "mark", 0))
-            has_names = has_names or isinstance(node, (TensorRef, Again)) or _has_tensor_keys(node)
+            has_names = (
+                has_names
+                or isinstance(node, (TensorRef, Again))
+                or (isinstance(node, Mapping) and any(isinstance(key, TensorRef) for key, _ in node.items))
+            )
             todo += ((child, level + 1) for child in children(node))
         self._mark = first + last
         if not has_names and not (last and first):
             return tree
         return grafted(map_tensors(tree, lambda inner: name_in(tree, name, inner)), name, first)
-
-
-def _has_tensor_keys(node: Node) -> bool:
-    return isinstance(node, Mapping) and any(isinstance(key, TensorRef) for key, _ in node.items)
 
 
 def tree_of(leaves: Iterable[tuple[Place, Node]]) -> tuple[Node, list[str]]:

@@ -32,7 +32,7 @@ from paramtool.formats.dcp.metadata import (
 from paramtool.formats.files import is_folder, open_source, pread, unreadable
 from paramtool.formats.joined import FolderTensors
 from paramtool.formats.policy import merged
-from paramtool.formats.torch.archive import read_archive
+from paramtool.formats.torch.read import read_archive
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unknown, Value
@@ -181,17 +181,16 @@ class _JoinedTensors:
             raise Defects(
                 folder, self._defects, hint="copy or save the folder again, with the files of all ranks",
             )  # fmt: skip
-        return Checkpoint(
+        found = Checkpoint(
             format="dcp",
             files=(self._metadata, *self._pieces.files),
             storages=self._joined.storages,
-            entries=object_tree.with_roles(self._joined.entries, tree),
-            objects=tree,
-            sections=object_tree.sections(tree),
+            entries=self._joined.entries,
             producer="torch.distributed.checkpoint",
             unknown=unknown,
             notes=notes,
         )
+        return object_tree.with_tree(found, tree)
 
     # --- objects -------------------------------------------------------------------------------------------------
 

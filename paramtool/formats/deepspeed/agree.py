@@ -105,13 +105,13 @@ def _check_kept(ranks: Sequence_[OptimizerStates], findings: Findings) -> None:
     for one in ranks[1:]:
         if one.groups != first.groups:
             findings.add(f"{_base(one)}: its `param_groups` are not those of {_base(first)}: they are of two saves")
-        other = [str(key) for (key, a), (_, b) in zip(first.rest, one.rest, strict=False) if _plain(a) and a != b]
+        other = [
+            str(key)
+            for (key, a), (_, b) in zip(first.rest, one.rest, strict=False)
+            if (not any(True for _ in tensor_names(a))) and a != b
+        ]
         if other or len(one.rest) != len(first.rest):
             findings.add(f"{_base(one)}: {some(other, _SHOWN)} differ from {_base(first)}: they are of two saves")
-
-
-def _plain(node: Node) -> bool:
-    return not any(True for _ in tensor_names(node))
 
 
 def _word(node: Node | None) -> str:

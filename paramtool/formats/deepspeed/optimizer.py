@@ -9,7 +9,6 @@ model has them in another type.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as Map
 from collections.abc import Sequence as Sequence_
@@ -32,11 +31,11 @@ from paramtool.model.objects import (
     grafted,
     map_tensors,
     rebased,
-    remarked,
     tensor_names,
     under,
     walk,
     with_item,
+    without_lone_marks,
 )
 from paramtool.model.storage import ByteRange, SourceFile
 from paramtool.model.view import Shape, View
@@ -219,24 +218,21 @@ def checkpoint(
     assert isinstance(top, Mapping)
     version = under(top, "ds_version")
     number = f" {version.value}" if isinstance(version, Leaf) and isinstance(version.value, str) else ""
-    tree: Node = with_item(with_item(top, "optimizer", optimizer), FRAGMENTS, None)
-    places = Counter(getattr(one, "mark", 0) for one in walk(tree))
-    tree = remarked(tree, lambda mark: mark if places[mark] > 1 else 0)  # else the other place was left out
+    tree = without_lone_marks(with_item(with_item(top, "optimizer", optimizer), FRAGMENTS, None))
     unknown = [one for one in unknown if one.path != ADDRESS or one.called or one.needed_by]
     # The names of the tensors of a tree, each once.
     order = {name: k for k, name in enumerate(dict.fromkeys(tensor_names(tree)))}
     names = sorted(joined.entries, key=lambda name: order.get(name, len(order)))
-    return Checkpoint(
+    found = Checkpoint(
         format=FORMAT,
         files=tuple(files),
         storages=joined.storages,
-        entries=object_tree.with_roles({name: joined.entries[name] for name in names}, tree),
-        objects=tree,
-        sections=object_tree.sections(tree),
+        entries={name: joined.entries[name] for name in names},
         producer=f"DeepSpeed{number}, {what}",
         unknown=tuple(merged(unknown)),
         notes=tuple(notes),
     )
+    return object_tree.with_tree(found, tree)
 
 
 def last_mark(node: Node) -> int:

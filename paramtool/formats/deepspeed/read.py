@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from collections.abc import Sequence as Sequence_
 
 from paramtool.errors import plural, some
 from paramtool.formats.deepspeed import names, optimizer
-from paramtool.formats.deepspeed.agree import FlatGroups, check_groups, check_models, check_ranks, of_slices
+from paramtool.formats.deepspeed.agree import check_groups, check_models, check_ranks, of_slices
 from paramtool.formats.deepspeed.names import RankFiles
 from paramtool.formats.deepspeed.optimizer import AT, FRAGMENTS, MASTERS, checkpoint, last_mark, piece
 from paramtool.formats.deepspeed.states import (
@@ -30,8 +29,7 @@ from paramtool.formats.deepspeed.states import (
 from paramtool.formats.files import is_folder
 from paramtool.formats.joined import FolderTensors
 from paramtool.formats.torch.storages import PARTITIONED, holder
-from paramtool.model.checkpoint import Checkpoint, Link, Unknown
-from paramtool.model.objects import Mapping
+from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 
@@ -42,40 +40,48 @@ _SHOWN = 3
 def read(path: str) -> Checkpoint:
     """Describe a folder; FormatError, Defects or UnsafeError if it is damaged, or holds only a part of the model."""
     folder = path if is_folder(path) else os.path.dirname(path)
-    folder, asked = folder.rstrip(os.sep) or folder, list[Unknown]()
+    folder = folder.rstrip(os.sep) or folder
     files = names.files_of(folder)
-    findings = Findings(folder)
+    findings = Findings(folder, AGAIN)
     # The optimizer states of all ranks, in order; what is missing or of another save is a finding.
     found: dict[int, OptimizerStates] = {}
     for rank, called in files.optimizers.items():
         if len(called) > 1:
             findings.add(f"rank {rank} has {plural(len(called), 'file')}, of several saves: {some(called, _SHOWN)}")
             continue
-        if states := optimizer_states(files.path(called[0]), findings, asked):
+        if states := optimizer_states(files.path(called[0]), findings):
             found[rank] = states
     check_ranks(files, found, findings)
     ranks = [found[rank] for rank in sorted(found)]
-    findings.refuse(AGAIN)
-    models = _models(files, ranks, findings, asked)
-    findings.refuse(AGAIN)
+    findings.refuse()
+    models = _models(files, ranks, findings)
+    findings.refuse()
     notes = [*check_models(models, ranks, findings)]
-    findings.refuse(AGAIN)
+    findings.refuse()
     flat = check_groups(models[0].shapes, ranks, findings)
-    findings.refuse(AGAIN)
+    findings.refuse()
     notes += flat.notes
     joined = FolderTensors()
-    notes += _module(models, flat, joined, findings)
-    made = _optimizer(flat, joined, findings, last_mark(models[0].file.objects))
-    findings.refuse(AGAIN)
+    first, rank = models[0], ranks[0]
+    if rank.stage < 3:
+        notes += stored(first, joined)
+        optimizer.masters(flat, joined, lambda name: f"{AT}.{MASTERS}.{name}")
+    elif not lacks(first, findings):
+        optimizer.masters(flat, joined, first.module.__getitem__)
+        notes += joined_module(models, joined, findings)
+    kept = optimizer.state(flat, joined, findings)
+    groups = optimizer.named_groups(rank.groups, [list(one) for one in flat.shapes], findings)
+    mark = last_mark(first.file.objects)  # which the numbers of shared objects follow
+    settings = optimizer.taken([(optimizer.GROUPS, groups)], rank.file, joined, mark, at=rank.base)
+    made = optimizer.tree(kept, rank.stage < 3, [*settings, *optimizer.taken(rank.rest, rank.file, joined, mark)])
+    findings.refuse()
     held: list[ModelStates | OptimizerStates] = [*models, *ranks]
     sources = [source for one in held for source in one.file.files]
-    what = f"ZeRO stage {ranks[0].stage}, {plural(len(ranks), 'rank')}"
-    return checkpoint(joined, models[0].file.objects, made, sources, asked, notes=notes, what=what)
+    what = f"ZeRO stage {rank.stage}, {plural(len(ranks), 'rank')}"
+    return checkpoint(joined, first.file.objects, made, sources, findings.asked, notes=notes, what=what)
 
 
-def _models(
-    files: RankFiles, ranks: Sequence_[OptimizerStates], findings: Findings, asked: list[Unknown]
-) -> list[ModelStates]:
+def _models(files: RankFiles, ranks: Sequence[OptimizerStates], findings: Findings) -> list[ModelStates]:
     """The model states: one file, or one for each rank in stage 3."""
     sliced = ranks[0].stage == 3
     wanted = {rank: files.sliced.get(rank, "") for rank in range(len(ranks))} if sliced else {0: files.model}
@@ -89,31 +95,9 @@ def _models(
             file_name = f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt" if sliced else "mp_rank_00_model_states.pt"
             findings.add(f"the file {file_name!r} is missing")
             continue
-        if states := model_states(files.path(name), findings, asked):
+        if states := model_states(files.path(name), findings):
             found.append(states)
     return found
-
-
-def _module(
-    models: Sequence_[ModelStates], flat: FlatGroups, joined: FolderTensors, findings: Findings
-) -> Iterator[str]:
-    """Add the tensors of the model, and the float32 parameters; yields notes."""
-    if flat.ranks[0].stage < 3:
-        yield from stored(models[0], joined)
-        optimizer.masters(flat, joined, lambda name: f"{AT}.{MASTERS}.{name}")
-    elif not lacks(models[0], findings):
-        optimizer.masters(flat, joined, models[0].module.__getitem__)
-        yield from joined_module(models, joined, findings)
-
-
-def _optimizer(flat: FlatGroups, joined: FolderTensors, findings: Findings, first: int) -> Mapping:
-    """The optimizer's mapping, with its tensors added; the numbers of shared objects follow `first`."""
-    rank = flat.ranks[0]
-    kept = optimizer.state(flat, joined, findings)
-    groups = optimizer.named_groups(rank.groups, [list(one) for one in flat.shapes], findings)
-    settings = optimizer.taken([(optimizer.GROUPS, groups)], rank.file, joined, first, at=rank.base)
-    rest = optimizer.taken(rank.rest, rank.file, joined, first)
-    return optimizer.tree(kept, rank.stage < 3, [*settings, *rest])
 
 
 # --- The tensors of the model: as the model states have them, or joined from the ranks where those are empty ----------
@@ -159,64 +143,50 @@ def joined_module(models: Sequence[ModelStates], joined: FolderTensors, findings
         if key in trained:
             continue
         if key in model.frozen and key in model.fragments:
-            _join_frozen(models, (key, [one.get(fragments.get(key, "")) for one, fragments in held]), joined, findings)
+            # A frozen parameter, from the slices of all ranks
+            shape = model.frozen[key]
+            slices = [one.get(fragments.get(key, "")) for one, fragments in held]
+            dtype = slices[0].dtype if slices[0] is not None else None
+            pieces = []
+            for at in of_slices(0, {key: shape}, len(models))[key]:
+                view = slices[at.rank]
+                if view is None or not view.is_contiguous or view.numel < at.numel or view.dtype != dtype:
+                    findings.add(f"{key!r}: rank {at.rank} does not have its {plural(at.numel, 'element')}")
+                    break
+                pieces.append((models[at.rank].file, piece(view, 0, at.numel)))
+            else:
+                if dtype is not None:
+                    joined.join(name, dtype, shape, pieces)
         elif key not in model.shared:
             joined.take(model.file, name)
             if name in views and views[name].shape == (0,):
                 findings.add(f"{key!r}: is empty in `module`, and no rank has its values")
-    _tie(model, joined, findings)
+    # The names that share the tensor of another, by declaration
+    for key in model.shared:
+        called, owner = model.module.get(key), model.module.get(holder(model.shared, key), "")
+        if called is None or called in joined.entries:
+            continue
+        if owner not in joined.entries:
+            findings.add(f"`shared_params` says that {key!r} is {model.shared[key]!r}, which no rank has")
+            continue
+        entry = joined.entries[owner]
+        joined.entries[owner] = entry._replace(link=Link(owner, "storage"))
+        joined.entries[called] = entry._replace(link=Link(owner, "declared"))
     if half := [key for key in trained if (name := model.module[key]) in views and views[name].numel]:
         yield f"{plural(len(half), 'tensor')} that `module` has as well, rounded: {some(half, _SHOWN)}; read in float32"
     # A note if the buffers of ranks differ, by the CRCs of their bytes.
-    first = models[0]
-    names = {key: name for key, name in first.module.items() if key in _buffers(first, inside)}
-    other = [key for key, name in names.items() if len({_crc32(one, name) for one in models}) > 1]
+    other = [
+        key
+        for key, name in model.module.items()
+        if key not in trained and key not in model.frozen and name in inside
+        if len({_crc32(one, views.get(name)) for one, (views, _) in zip(models, held, strict=True)}) > 1
+    ]
     if other:
         what = f"{plural(len(other), 'buffer')} with other bytes in other ranks"
         yield f"{what}: {some(other, _SHOWN)}; rank 0's are read"
     yield from (note for note in model.file.notes if PARTITIONED not in note)
 
 
-def _join_frozen(
-    models: Sequence[ModelStates], held: tuple[str, list[View | None]], joined: FolderTensors, findings: Findings
-) -> None:
-    """Add a frozen parameter, by its name, from the slices of all ranks."""
-    first = models[0]
-    key, views = held
-    shape, name = first.frozen[key], first.module[key]
-    fragments = of_slices(0, {key: shape}, len(models))[key]
-    pieces = []
-    for one in fragments:
-        view = views[one.rank]
-        if view is None or not view.is_contiguous or view.numel < one.numel or view.dtype != views[0].dtype:  # type: ignore[union-attr]
-            findings.add(f"{key!r}: rank {one.rank} does not have its {plural(one.numel, 'element')}")
-            return
-        pieces.append((models[one.rank].file, piece(view, 0, one.numel)))
-    if views[0] is not None:
-        joined.join(name, views[0].dtype, shape, pieces)
-
-
-def _tie(model: ModelStates, joined: FolderTensors, findings: Findings) -> None:
-    """Add the names that share the tensor of another, by declaration."""
-    for key in model.shared:
-        name, owner = model.module.get(key), model.module.get(holder(model.shared, key), "")
-        if name is None or name in joined.entries:
-            continue
-        if owner not in joined.entries:
-            findings.add(f"`shared_params` says that {key!r} is {model.shared[key]!r}, which no rank has")
-            continue
-        held = joined.entries[owner]
-        joined.entries[owner] = held._replace(link=Link(owner, "storage"))
-        joined.entries[name] = held._replace(link=Link(owner, "declared"))
-
-
-def _buffers(model: ModelStates, inside: set[str]) -> dict[str, str]:
-    shapes = {name for group in model.shapes for name in group}
-    return {k: v for k, v in model.module.items() if k not in shapes and k not in model.frozen and v in inside}
-
-
-def _crc32(model: ModelStates, name: str) -> int | None:
-    entry = model.file.entries.get(name)
-    view = entry.value if entry is not None else None
-    backing = model.file.storages[int(view.storage)].backing if isinstance(view, View) else None
+def _crc32(model: ModelStates, view: View | None) -> int | None:
+    backing = model.file.storages[int(view.storage)].backing if view is not None else None
     return backing.crc32 if isinstance(backing, ByteRange) else None

@@ -75,14 +75,14 @@ class OptimizerStates:
     """What else is kept: the loss scaler, the limit of gradients."""
 
 
-def read_file(path: str, findings: Findings, asked: list[Unknown]) -> Checkpoint | None:
-    """Describe one file; None, with a line, where that is impossible.  `asked` gets the unknown names in it."""
+def read_file(path: str, findings: Findings) -> Checkpoint | None:
+    """Describe one file; None, with a line, where that is impossible."""
     try:
         found = torch_read.read(path)
     except FormatError as error:
         findings.add(f"{file_name(path)}: {error.message.replace(f'{path}: ', '')}")
         return None
-    asked += found.unknown
+    findings.asked += found.unknown
     return found
 
 
@@ -91,9 +91,9 @@ def file_name(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
 
 
-def model_states(path: str, findings: Findings, asked: list[Unknown]) -> ModelStates | None:
-    """The model states in a file; None, with lines, where it has something else.  `asked` as in `read_file`."""
-    file = read_file(path, findings, asked)
+def model_states(path: str, findings: Findings) -> ModelStates | None:
+    """The model states in a file; None, with lines, where it has something else."""
+    file = read_file(path, findings)
     if file is None:
         return None
     top, name = file.objects, file_name(file.path)
@@ -124,17 +124,17 @@ def _shapes(node: Node | None) -> dict[str, Shape] | None:
     if is_none(node):
         return {}
     found = {key: wholes(value) for key, value in pairs(node)}
-    shapes = {key: shape for key, shape in found.items() if shape is not None and _is_possible(shape)}
+    shapes = {
+        key: shape
+        for key, shape in found.items()
+        if shape is not None and len(shape) <= MAX_AXES and prod(size or 1 for size in shape) < MAX_NUMEL
+    }
     return shapes if isinstance(node, Mapping) and len(shapes) == len(found) else None
 
 
-def _is_possible(shape: Shape) -> bool:
-    return len(shape) <= MAX_AXES and prod(size or 1 for size in shape) < MAX_NUMEL
-
-
-def optimizer_states(path: str, findings: Findings, asked: list[Unknown]) -> OptimizerStates | None:
-    """The optimizer states in a file; None, with a line, where it has something else.  `asked` as in `read_file`."""
-    file = read_file(path, findings, asked)
+def optimizer_states(path: str, findings: Findings) -> OptimizerStates | None:
+    """The optimizer states in a file; None, with a line, where it has something else."""
+    file = read_file(path, findings)
     if file is None:
         return None
     name = file_name(file.path)
@@ -143,7 +143,8 @@ def optimizer_states(path: str, findings: Findings, asked: list[Unknown]) -> Opt
     key = next((key for key in BASES if key in held), "")
     base = held.get(key)
     masters = next((held[key] for key in MASTERS if key in held), None)
-    counts = wholes(held.get("partition_count")) or _one(whole(held.get("partition_count")))
+    count = held.get("partition_count")
+    counts = wholes(count) or tuple(one for one in [whole(count)] if one is not None)
     experts = [whole(under(one, "partition_count")) for one in items(held.get("ds_zero_partition_groups"))]
     stage = whole(held["zero_stage"]) if "zero_stage" in held else 1
     if base is None or masters is None or not counts or stage not in (1, 2, 3):
@@ -154,7 +155,7 @@ def optimizer_states(path: str, findings: Findings, asked: list[Unknown]) -> Opt
         file=file,
         base=f"{OPTIMIZER}.{key}",
         stage=stage,
-        counts=(*counts, *(count for count in experts if count is not None)),
+        counts=(*counts, *(one for one in experts if one is not None)),
         masters=tuple(vector(views, item) for item in items(masters)),
         states=_states(base, len(items(masters))),
         groups=under(base, "param_groups"),
@@ -162,10 +163,6 @@ def optimizer_states(path: str, findings: Findings, asked: list[Unknown]) -> Opt
         mappings=tuple(_addresses(one) for one in items(held.get("param_slice_mappings"))),
         rest=tuple((key, held[key]) for key in held if key not in LAYOUT),
     )
-
-
-def _one(number: int | None) -> tuple[int, ...]:
-    return () if number is None else (number,)
 
 
 def _states(base: Node, count: int) -> tuple[Map[str, Node], ...]:
@@ -206,21 +203,22 @@ MAX_NUMEL = 1 << 60
 
 
 class Findings:
-    """What is wrong with a folder, a line each."""
+    """What is wrong with a folder, a line each, and the unknown names in its files."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: str, hint: str) -> None:
+        self.folder, self.hint = folder, hint
         self.lines: list[str] = []
+        self.asked: list[Unknown] = []
 
     def add(self, line: str) -> None:
         """One more, once."""
         if line not in self.lines:
             self.lines.append(line)
 
-    def refuse(self, hint: str) -> None:
+    def refuse(self) -> None:
         """Defects if there is any."""
         if self.lines:
-            raise Defects(self.folder, self.lines, hint)
+            raise Defects(self.folder, self.lines, self.hint)
 
 
 def items(node: Node | None) -> tuple[Node, ...]:

@@ -15,7 +15,7 @@ deepspeed/checkpoint/ds_to_universal.py of 0.19.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import prod
 
 from paramtool.errors import plural, some
@@ -36,9 +36,8 @@ from paramtool.formats.deepspeed.states import (
 )
 from paramtool.formats.files import is_folder, open_source
 from paramtool.formats.joined import FolderTensors
-from paramtool.model.checkpoint import Checkpoint, Unknown
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Node, TensorRef, under
-from paramtool.model.objects import Mapping as Tree
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import Shape, View, contiguous
 
@@ -62,37 +61,50 @@ class _UniversalFolder:
     def __init__(self, folder: str) -> None:
         self.files = names.files_of(folder)
         self.folder = os.path.join(folder, names.UNIVERSAL)
-        self.findings = Findings(folder)
-        self.asked: list[Unknown] = []
+        self.findings = Findings(folder, CONVERT)
         self.joined = FolderTensors()
         self.sources: list[SourceFile] = []
 
     def checkpoint(self) -> Checkpoint:
         """The description."""
         models = self._models()
-        self.findings.refuse(CONVERT)
+        self.findings.refuse()
         notes = [*check_models(models, (), self.findings)]
         common = self._file(os.path.join(self.folder, COMMON))
-        self.findings.refuse(CONVERT)
+        self.findings.refuse()
         assert common is not None
         first, sliced = models[0], not self.files.model
-        self._check_names(first)
-        self.findings.refuse(CONVERT)
-        if sliced and lacks(first, self.findings):
-            self.findings.refuse(CONVERT)
+        # Parameters that have no folder, and folders of no tensor of the model
+        inside = {name for name in names.names_in(self.folder) if is_folder(os.path.join(self.folder, name))}
+        wanted = [name for group in first.shapes for name in group]
+        if lost := [name for name in wanted if name not in inside]:
+            self.findings.add(f"{names.UNIVERSAL}/ lacks {plural(len(lost), 'parameter')}: {some(lost, _SHOWN)}")
+        if strange := sorted(inside - {*wanted, *first.module}):
+            what = f"{plural(len(strange), 'parameter')} that the model does not have: {some(strange, _SHOWN)}"
+            self.findings.add(f"{names.UNIVERSAL}/ has {what}")
+        self.findings.refuse()
+        if sliced:
+            lacks(first, self.findings)
+            self.findings.refuse()
         kept = self._parameters(first, common, sliced)
-        self.findings.refuse(CONVERT)
+        self.findings.refuse()
         adding = joined_module(models, self.joined, self.findings) if sliced else stored(first, self.joined)
         notes += [*adding, *self._again(first)]
-        made = self._optimizer(first, common, kept, sliced)
-        self.findings.refuse(CONVERT)
+        groups = optimizer.named_groups(
+            under(common.objects, GROUPS), [list(one) for one in first.shapes], self.findings
+        )
+        own = [(key, value) for key, value in pairs(common.objects) if key not in (*LAYOUT, GROUPS)]
+        mark = last_mark(first.file.objects)
+        rest = optimizer.taken([(GROUPS, groups), *own], common, self.joined, mark, at="")
+        made = optimizer.tree(kept, not sliced, rest)
+        self.findings.refuse()
         files = [*(file for one in models for file in one.file.files), *self.sources]
         what = f"universal, of ZeRO stage {'3' if sliced else '1 or 2'}"
-        return checkpoint(self.joined, first.file.objects, made, files, self.asked, notes=notes, what=what)
+        return checkpoint(self.joined, first.file.objects, made, files, self.findings.asked, notes=notes, what=what)
 
     def _file(self, path: str) -> Checkpoint | None:
         """One file of the folder `zero`; None, with a line, where it cannot be read."""
-        found = read_file(path, self.findings, self.asked)
+        found = read_file(path, self.findings)
         if found is not None:
             self.sources += found.files
         return found
@@ -105,22 +117,12 @@ class _UniversalFolder:
         if lost := sorted(set(range(len(ranks))) - set(ranks)):
             self.findings.add(f"the file 'zero_pp_rank_{lost[0]}_mp_rank_00_model_states.pt' is missing")
         for name in [self.files.model] if self.files.model else [self.files.sliced[rank] for rank in ranks]:
-            states = model_states(self.files.path(name), self.findings, self.asked)
+            states = model_states(self.files.path(name), self.findings)
             found += [states] if states else []
         world = whole(under(found[0].file.objects, "dp_world_size")) if found and ranks else None
         if world not in (None, len(ranks)):
             self.findings.add(f"has model states of {plural(len(ranks), 'rank')}; expected {world}, by `dp_world_size`")
         return found
-
-    def _check_names(self, model: ModelStates) -> None:
-        """Findings for parameters that have no folder, and for folders of no tensor of the model."""
-        inside = {name for name in names.names_in(self.folder) if is_folder(os.path.join(self.folder, name))}
-        wanted = [name for group in model.shapes for name in group]
-        if lost := [name for name in wanted if name not in inside]:
-            self.findings.add(f"{names.UNIVERSAL}/ lacks {plural(len(lost), 'parameter')}: {some(lost, _SHOWN)}")
-        if strange := sorted(inside - {*wanted, *model.module}):
-            what = f"{plural(len(strange), 'parameter')} that the model does not have: {some(strange, _SHOWN)}"
-            self.findings.add(f"{names.UNIVERSAL}/ has {what}")
 
     def _parameters(self, model: ModelStates, common: Checkpoint, sliced: bool) -> dict[str, dict[str, Node]]:
         """Add the float32 parameters and the state of all; {parameter: {slot: what is kept}}."""
@@ -137,16 +139,13 @@ class _UniversalFolder:
                 made |= {slot: self._step(name, slot, common, node) for slot, node in steps.items() if slot not in made}
                 first = [STEP] * (STEP in made)
                 kept[name] = {slot: made[slot] for slot in (*first, *made) if slot != WEIGHT}
-            self._check_slots({name: kept[name] for name in shapes})
+            slots = dict.fromkeys(slot for name in shapes for slot in kept[name])  # all are updated together
+            for name in shapes:
+                for slot in slots:
+                    if slot not in kept[name]:
+                        has = f"{names.UNIVERSAL}/{name}: has no {slot}{SUFFIX}"
+                        self.findings.add(f"{has}; others of its group have one")
         return kept
-
-    def _check_slots(self, kept: Mapping[str, Mapping[str, Node]]) -> None:
-        """Findings for parameters of one group that lack what others of it have: all are updated together."""
-        slots = dict.fromkeys(slot for own in kept.values() for slot in own)
-        for name, own in kept.items():
-            for slot in slots:
-                if slot not in own:
-                    self.findings.add(f"{names.UNIVERSAL}/{name}: has no {slot}{SUFFIX}; others of its group have one")
 
     def _held(self, name: str) -> Iterator[tuple[str, Checkpoint]]:
         """The files of a parameter that can be read."""
@@ -167,9 +166,7 @@ class _UniversalFolder:
             has = "no tensor" if view is None else str(list(view.shape))
             self.findings.add(f"{where}: has {has}; `param_shapes` says {list(shape)}")
             return Leaf(None)
-        self.joined.take(file, tensor(found), at)
-        here = self.joined.here(file, placed)
-        self.joined.entries[at] = self.joined.entries[at]._replace(value=here)
+        self.joined.take(file, tensor(found), at, placed)
         return TensorRef(at)
 
     def _step(self, name: str, slot: str, common: Checkpoint, node: Node) -> Node:
@@ -194,16 +191,6 @@ class _UniversalFolder:
             yield f"{names.UNIVERSAL}/{COMMON} has the flat groups of rank 0 once more; not read"
         if other:
             yield f"{names.UNIVERSAL}/ has {plural(len(other), 'tensor')} of `module` once more, in float32; not read"
-
-    def _optimizer(self, model: ModelStates, common: Checkpoint, kept: Mapping[str, Mapping[str, Node]],
-                   sliced: bool) -> Tree:  # fmt: skip
-        """The optimizer's mapping."""
-        first = last_mark(model.file.objects)
-        found = under(common.objects, GROUPS)
-        groups = optimizer.named_groups(found, [list(one) for one in model.shapes], self.findings)
-        own = [(key, value) for key, value in pairs(common.objects) if key not in (*LAYOUT, GROUPS)]
-        rest = optimizer.taken([(GROUPS, groups), *own], common, self.joined, first, at="")
-        return optimizer.tree(kept, not sliced, rest)
 
 
 def _steps(common: Checkpoint, group: int) -> Iterator[tuple[str, Node]]:

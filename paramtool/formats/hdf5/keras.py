@@ -24,8 +24,7 @@ from paramtool.formats.files import open_source, pread
 from paramtool.formats.hdf5 import _keras_layers, keras_rnn
 from paramtool.formats.hdf5 import datasets as hdf5
 from paramtool.formats.hdf5.keras_config import ATTRIBUTES, SOURCES, VERSION, KerasConfig, decoded
-from paramtool.formats.output import Late, OutputFile, Segment
-from paramtool.formats.splice import spliced
+from paramtool.formats.output import Late, OutputFile, Segment, spliced
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.formats.zip.crc import crc32_joined
 from paramtool.formats.zip.directory import Member, crc_places
@@ -73,7 +72,13 @@ def read(path: str) -> Checkpoint:
     if (called := [order.titles[at] for at in OPTIMIZER if at in order.titles]) and not config.source:
         said[OPTIMIZER_NAME] = "/".join(called)
     return Checkpoint(
-        format=place.format or ("keras hdf5" if VERSION in said or _is_keras(names) else "hdf5"),
+        format=place.format
+        or (
+            "keras hdf5"
+            if VERSION in said
+            or any(name.startswith(("layers/", "_layer_checkpoint_dependencies/", "vars/")) for name in names)
+            else "hdf5"
+        ),
         files=(source,),
         storages=datasets.storages,
         entries=entries,
@@ -128,11 +133,6 @@ def _place(file: BinaryIO, source: SourceFile) -> _LayerPlace:
     scanned = scan.scan_members(file, source, others)
     note = f"{plural(len(others), 'other member')} of the archive, not scanned to the end for pickles"
     return _LayerPlace(held, texts, "keras zip", scanned.unknown, () if scanned.ended else (note,))
-
-
-def _is_keras(names: Sequence[str]) -> bool:
-    """Whether names are those of Keras 3, whose weights-only files have no other mark."""
-    return any(name.startswith(("layers/", "_layer_checkpoint_dependencies/", "vars/")) for name in names)
 
 
 @dataclass

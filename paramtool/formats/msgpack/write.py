@@ -24,7 +24,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.nested import SEPARATOR, leaves, nested
 from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, TensorRef, content_of, map_children
 from paramtool.model.plan import Plan, Target
-from paramtool.model.view import Shape, View, contiguous
+from paramtool.model.view import contiguous
 
 NAME = "msgpack"
 """What the reader calls such a file."""
@@ -187,13 +187,11 @@ def _pieces(target: Target) -> Iterator[Target]:
     step = max(1, codes.CHUNK_NBYTES // target.dtype.nbytes(prod(shape[1:])))
     for start in range(0, shape[0], step):
         part = (min(step, shape[0] - start), *shape[1:])
-        cut = tuple((sign, _rows(view, start, part)) for sign, view in terms)
+        cut = tuple(
+            (sign, replace(view, offset=view.offset + start * view.strides[0], shape=part)) for sign, view in terms
+        )
         destination = contiguous(target.name, target.dtype, part)
         yield Target(target.name, target.dtype, part, (replace(copy, destination=destination, terms=cut),))
-
-
-def _rows(view: View, start: int, shape: Shape) -> View:
-    return replace(view, offset=view.offset + start * view.strides[0], shape=shape)
 
 
 def _array(target: Target) -> Iterator[Segment]:

@@ -21,7 +21,7 @@ from struct import Struct
 
 from paramtool.errors import Defects, FormatError, UnsafeError, plural
 from paramtool.formats.files import open_source
-from paramtool.formats.mxnet import ndarray, params, symbol
+from paramtool.formats.mxnet import ndarray, symbol
 from paramtool.formats.mxnet.ndarray import U32, NdArrayReader
 from paramtool.formats.output import OutputFile, Segment, is_utf8
 from paramtool.model.checkpoint import Checkpoint, Entry, Value
@@ -157,7 +157,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
 
 
 def _segments(targets: tuple[Target, ...]) -> Iterator[Segment]:
-    before = params.HEADER.pack(params.MAGIC, 0, len(targets))
+    before = HEADER.pack(MAGIC, 0, len(targets))
     for target in targets:
         shape = b"".join(ndarray.I64.pack(size) for size in target.shape)
         head = ndarray.U32.pack(ndarray.V2) + ndarray.I32.pack(DENSE) + ndarray.I32.pack(len(target.shape)) + shape
@@ -165,4 +165,4 @@ def _segments(targets: tuple[Target, ...]) -> Iterator[Segment]:
         yield target
         before = b""
     names = [target.name.encode() for target in targets]
-    yield params.U64.pack(len(names)) + b"".join(params.U64.pack(len(name)) + name for name in names)
+    yield U64.pack(len(names)) + b"".join(U64.pack(len(name)) + name for name in names)

@@ -15,9 +15,8 @@ from paramtool.errors import PlanError, listed, plural
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.onnx import _layers, proto, write
 from paramtool.formats.onnx.model import GraphWalk, walked
-from paramtool.formats.output import OutputFile, Segment, joined
+from paramtool.formats.output import OutputFile, Segment, joined, spliced
 from paramtool.formats.protobuf import BYTES, Reader, Span
-from paramtool.formats.splice import spliced
 from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Target

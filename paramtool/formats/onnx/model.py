@@ -657,7 +657,7 @@ def _is_one(
     """Whether the layers have the same facts, and each takes what the one before gives."""
     if one.merge not in MERGES or any(module.refused for module in layers):
         return False
-    if len({_facts(module) for module in layers}) > 1:
+    if len({tuple(word for word in module.spec.split() if not word.startswith("input=")) for module in layers}) > 1:
         return False
     for lower, upper in zip(one.nodes, one.nodes[1:], strict=False):
         value = runs[upper].x
@@ -666,11 +666,6 @@ def _is_one(
         if not value or value != runs[lower].y:
             return False
     return True
-
-
-def _facts(module: Module) -> tuple[str, ...]:
-    """The words of a layer's spec, apart from the size of its input."""
-    return tuple(word for word in module.spec.split() if not word.startswith("input="))
 
 
 # --- A TensorProto: its element type, its shape, and where its bytes are stored --------------------------------------

@@ -102,10 +102,6 @@ class Operands:
             at = self.outer[at]
         return (at if name in self.local.get(at, ()) else prefix) + name
 
-    def is_named_by_torch(self, name: str) -> bool:
-        """Whether torch's exporter gave a tensor a name of its own."""
-        return self.producer.startswith("pytorch") and EXPORTED.fullmatch(name) is not None
-
     def node(self, operator: str, prefix: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Note a node of a graph.
 
@@ -169,7 +165,11 @@ def constants(tensors: Iterable[StoredConstant], found: Operands) -> Iterator[st
             continue
         uses = found.uses[name]
         is_number = all(use.operator == NORM or (one.is_one_number and use.operator in ELEMENTWISE) for use in uses)
-        is_written = one.is_of_constant_node or bool(found.parameters) or found.is_named_by_torch(name)
+        is_written = (
+            one.is_of_constant_node
+            or bool(found.parameters)
+            or (found.producer.startswith("pytorch") and EXPORTED.fullmatch(name) is not None)
+        )
         is_index = name in indices and (not one.is_float or all(use.is_at(INDICES) for use in uses))
         if is_index or (is_number and is_written) or (name in states and one.is_zero()):
             yield name

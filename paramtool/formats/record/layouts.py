@@ -20,13 +20,15 @@ _MODULE_KEYS = ("at", "layout", "spec", *_MAPPINGS, "source", "parts", "shapes",
 
 def encode(modules: Iterable[Module]) -> str:
     """The record of recurrent networks, as JSON text; empty if there are none."""
-    items = [{k: _plain(v) for k in _MODULE_KEYS if (v := getattr(one, k))} for one in modules]
+    items = [
+        {
+            k: (dict(v) if isinstance(v, Mapping) else list(v) if isinstance(v, tuple) else v)
+            for k in _MODULE_KEYS
+            if (v := getattr(one, k))
+        }
+        for one in modules
+    ]
     return json.dumps({"version": VERSION, "modules": items}, separators=(",", ":")) if items else ""
-
-
-def _plain(value: object) -> object:
-    """A field of a module as JSON data."""
-    return dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
 
 
 def decode(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...]:

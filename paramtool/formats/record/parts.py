@@ -59,7 +59,19 @@ def encode(record: PartsRecord) -> str:
         found["added"] = dict(record.added)
     for key, tensors in (("fused", record.fused), ("unfused", record.unfused)):
         if tensors:
-            found[key] = [_encoded(one) for one in tensors]
+            found[key] = [
+                {
+                    "tensor": one.tensor,
+                    "layout": one.layout,
+                    "along": one.along,
+                    "pattern": one.pattern,
+                    "sizes": dict(one.sizes),
+                    "parts": {term: list(names) for term, names in one.parts.items()},
+                    "positions": list(one.positions),
+                    **({"companion": one.companion} if one.companion else {}),
+                }
+                for one in tensors
+            ]
     return json.dumps(found, separators=(",", ":"))
 
 
@@ -92,19 +104,6 @@ def _order(runs: object) -> tuple[int, ...]:
     if sorted(found) != list(range(len(found))):
         raise ValueError("order is no order of tensors")
     return found
-
-
-def _encoded(one: FusedTensor) -> dict[str, Any]:
-    return {
-        "tensor": one.tensor,
-        "layout": one.layout,
-        "along": one.along,
-        "pattern": one.pattern,
-        "sizes": dict(one.sizes),
-        "parts": {term: list(names) for term, names in one.parts.items()},
-        "positions": list(one.positions),
-        **({"companion": one.companion} if one.companion else {}),
-    }
 
 
 def decode(where: str, metadata: Mapping[str, str]) -> PartsRecord:

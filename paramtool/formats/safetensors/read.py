@@ -43,18 +43,16 @@ def read(path: str) -> Checkpoint:
     metadata = _metadata(path, header.pop(METADATA, None))
     stored, storages = _tensors(source, header, data_start)
     names = record.decode(path, stored, metadata)
-    objects = names.objects if names.objects is not None else EMPTY
-    return Checkpoint(
+    found = Checkpoint(
         format=NAME,
         files=(source,),
         storages={**storages, **names.storages} if names.storages else storages,
-        entries=object_tree.with_roles(names.entries, objects),
-        objects=objects,
-        sections=object_tree.sections(objects),
+        entries=names.entries,
         metadata=names.leftover,
         modules=layouts.decode(path, metadata),
         producer="paramtool" if record.KEY in metadata else "",
     )
+    return object_tree.with_tree(found, names.objects or EMPTY)
 
 
 def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], int]:

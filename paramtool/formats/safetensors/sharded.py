@@ -12,69 +12,111 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
+from operator import add
 from typing import Any
 
 from paramtool.errors import Defects, FormatError, MissingFileError, ParamtoolError, UnsafeError, plural, some
 from paramtool.formats import object_tree, strict_json
+from paramtool.formats.joined import on_storages
 from paramtool.formats.record import codec as record
 from paramtool.formats.record import layouts
 from paramtool.formats.record.codec import in_order
 from paramtool.formats.record.damage import DAMAGE
 from paramtool.formats.safetensors.index import TOTAL_SIZE, plain_names, read_record
 from paramtool.grouping import grouped, omit
-from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model import objects
-from paramtool.model.checkpoint import Checkpoint, Compound, Entries, Entry
+from paramtool.model.checkpoint import Checkpoint, Entries, Entry
 from paramtool.model.objects import EMPTY, Node
-from paramtool.model.storage import Cast, Ranges, SourceFile, Storage
-from paramtool.model.view import View, Views
+from paramtool.model.storage import Cast, Ranges, Storage
+from paramtool.model.view import View
+
+Place = tuple[str, str]
+"""A file, and a name in it."""
 
 
 def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
-    """One checkpoint over all the shards that an index names."""
-    weight_map, index_metadata, source = _read_index(path)
-    recorded = read_record(path, index_metadata)
+    """One checkpoint over all the shards that an index names, with the record in the index or those in the shards.
+
+    A record in the index (docs/alias-record.md) may refer to files that hold no name of the weight_map: shards of
+    other checkpoints, linked into the folder.
+    """
+    index, source = strict_json.strict_file(path, "an index", strict_json.MAX_INDEX_NBYTES)
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise FormatError(f"{path}: has no weight_map of names to files; it is not the index of a sharded checkpoint")
+    plain_names(path, [*weight_map.values()])
+    said = index.get("metadata")
+    said = said if isinstance(said, dict) else {}
+    recorded = read_record(path, said)
+    document, files = recorded or ({}, ())
+    linked = plain_names(path, document.get("files", []))
+    if clash := {*linked} & {*weight_map.values()}:
+        raise FormatError(f"{path}: its alias record lists {min(clash)!r} as a linked file, and weight_map as a shard")
+    shards = _read_shards(path, weight_map, linked, read_shard)
+    held, storages = _numbered(shards)
+    metadata, notes = _merge_metadata(omit(shards, linked))
     if recorded is None:
-        shards = _read_shards(path, weight_map, (), read_shard)
-        _check_records(path, index_metadata, shards)
-        plain = Ranges.together([shard.storages for shard in shards.values()])
-        storages: dict[int, Storage] = {}
-        entries: dict[str, Entry] = {}
-        first = 0
-        for shard in shards.values():
-            numbers = Renumber(first)
-            first += max(shard.storages, default=-1) + 1
-            if plain is None:
-                storages |= {numbers.first + n: numbers.storage(s) for n, s in shard.storages.items()}
-            entries |= {name: numbers.entry(entry) for name, entry in shard.entries.items()}
-        trees = [shard.objects for shard in shards.values()]
-        _check_trees(source.path, shards, entries)
-        metadata, notes = merge_metadata(shards)
-        entries = _declared(entries, index_metadata)
+        _check_records(path, said, shards)
+        entries = {name: entry for those in held.values() for name, entry in those.items()}
+        _check_trees(path, shards, entries)
+        entries = _declared(entries, said)
         extra = [n for n, e in entries.items() if n not in weight_map and not e.link]
         if extra:
             notes.append(f"{plural(len(extra), 'tensor')} in a shard but not in the index: {some(extra, 3)}")
-        tree = _merge_trees(trees)
+        notes += (note for shard in shards.values() for note in shard.notes)
+        tree = _merge_trees([shard.objects for shard in shards.values()])
         roles = object_tree.roles(tree)
-        return Checkpoint(
-            format=f"{NAME} {next(iter(shards.values())).format}" if shards else NAME,
-            files=(source, *(file for shard in shards.values() for file in shard.files)),
-            storages=storages if plain is None else plain,
-            entries={n: object_tree.with_role(e, roles.get(n)) for n, e in _order(entries, weight_map).items()},
-            objects=tree,
-            sections=object_tree.sections(tree),
-            metadata=metadata,
-            index_metadata=own_metadata(index_metadata, entries),
-            producer=next((shard.producer for shard in shards.values() if shard.producer), ""),
-            unknown=tuple(unknown for shard in shards.values() for unknown in shard.unknown),
-            notes=(*notes, *(note for shard in shards.values() for note in shard.notes)),
-            modules=tuple(module for shard in shards.values() for module in shard.modules),
-        )
-    document, files = recorded
-    linked = linked_files(path, document, weight_map)
-    shards = _read_shards(path, weight_map, linked, read_shard)
-    check_plain(path, weight_map, shards, linked)
-    return spoken_for(Said(source, weight_map, index_metadata, document, files), shards, linked)
+        entries = {n: object_tree.with_role(e, roles.get(n)) for n, e in _order(entries, weight_map).items()}
+        form = next((shard.format for shard in shards.values()), "")
+        producer = next((shard.producer for shard in shards.values() if shard.producer), "")
+        modules = tuple(module for shard in shards.values() for module in shard.modules)
+    else:
+        _check_plain(path, weight_map, shards, linked)
+        views = {
+            (file, n): e.value for file, those in held.items() for n, e in those.items() if isinstance(e.value, View)
+        }
+        names, used = _by_record(path, document, {n: (file, n) for n, file in weight_map.items()}, views, linked)
+        storages = {n: storage for n, storage in storages.items() if n in used} | dict(names.storages)
+        metadata |= names.leftover
+        form, producer = "safetensors", "paramtool"
+        tree = names.objects if names.objects is not None else EMPTY
+        entries = object_tree.with_roles(names.entries, tree)
+        modules = layouts.decode(path, {k: v for k, v in said.items() if isinstance(v, str)})
+    return Checkpoint(
+        format=f"sharded {form}".rstrip(),
+        files=(source, *files, *(file for shard in shards.values() for file in shard.files)),
+        storages=storages,
+        entries=entries,
+        objects=tree,
+        sections=object_tree.sections(tree),
+        metadata=metadata,
+        index_metadata={
+            k: v for k, v in said.items() if k not in (TOTAL_SIZE, record.KEY, layouts.KEY) and k not in entries
+        },
+        producer=producer,
+        unknown=tuple(unknown for shard in shards.values() for unknown in shard.unknown),
+        notes=tuple(notes),
+        modules=modules,
+    )
+
+
+def _numbered(shards: Mapping[str, Checkpoint]) -> tuple[dict[str, dict[str, Entry]], Mapping[int, Storage]]:
+    """{file: its entries} on the storages of all shards, which are numbered shard after shard, and these storages."""
+    plain = Ranges.together([shard.storages for shard in shards.values()])
+    entries: dict[str, dict[str, Entry]] = {}
+    storages: dict[int, Storage] = {}
+    first = 0
+    for file, shard in shards.items():
+        number = partial(add, first)
+        entries[file] = {n: e._replace(value=on_storages(e.value, number)) for n, e in shard.entries.items()}
+        for n, storage in shard.storages.items() if plain is None else ():
+            backing = storage.backing
+            if isinstance(backing, Cast):  # it refers to another storage
+                backing = replace(backing, view=on_storages(backing.view, number))
+            storages[first + n] = storage._replace(id=first + n, backing=backing)
+        first += max(shard.storages, default=-1) + 1
+    return entries, storages if plain is None else plain
 
 
 def _check_records(path: str, index_metadata: Mapping[str, Any], shards: Mapping[str, Checkpoint]) -> None:
@@ -126,16 +168,6 @@ def _read_shards(
     return shards
 
 
-def _read_index(path: str) -> tuple[dict[str, str], dict[str, Any], SourceFile]:
-    index, source = strict_json.strict_file(path, "an index", strict_json.MAX_INDEX_NBYTES)
-    weight_map = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise FormatError(f"{path}: has no weight_map of names to files; it is not the index of a sharded checkpoint")
-    plain_names(path, list(weight_map.values()))
-    metadata = index.get("metadata")
-    return weight_map, metadata if isinstance(metadata, dict) else {}, source
-
-
 def _missing(path: str, weight_map: Mapping[str, str]) -> str:
     """What to do about shards that are not there, and which are."""
     names = sorted({*weight_map.values()})
@@ -149,18 +181,15 @@ def _name_defects(weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint
     absent = grouped(
         (file, name)
         for name, file in weight_map.items()
-        if file in shards and name not in shards[file].entries and not _is_span(shards[file], name)
+        if file in shards
+        and name not in shards[file].entries
+        and not (name.startswith("paramtool.span/") and shards[file].producer == "paramtool")
     )
     places = grouped((name, file) for file, shard in shards.items() for name in shard.entries)
     defects = [f"{file}: lacks {some(names, 3)}, which the index says is in it" for file, names in absent.items()]
     twice = {name: files for name, files in places.items() if len(files) > 1}
     defects += [f"{name!r}: is in {' and '.join(files)}; expected one file" for name, files in twice.items()]
     return defects
-
-
-def _is_span(shard: Checkpoint, name: str) -> bool:
-    """Whether a name of the index is a stored span, which is not a tensor's name."""
-    return name.startswith("paramtool.span/") and shard.producer == "paramtool"
 
 
 def _order(entries: Entries, weight_map: Mapping[str, str]) -> dict[str, Entry]:
@@ -189,7 +218,13 @@ def _declared(entries: Entries, index_metadata: Mapping[str, Any]) -> dict[str, 
 
 def _merge_trees(trees: list[Node]) -> Node:
     """The only tree that holds more than tensors, or all such trees by shard."""
-    richer = [tree for tree in trees if not (isinstance(tree, objects.Mapping) and _only_tensors(tree))]
+    richer = [
+        tree
+        for tree in trees
+        if not isinstance(tree, objects.Mapping)
+        or tree.attributes is not None
+        or not all(isinstance(child, objects.TensorRef) for _, child in tree.items)
+    ]
     if not richer:
         return EMPTY
     if len(richer) == 1:
@@ -197,37 +232,7 @@ def _merge_trees(trees: list[Node]) -> Node:
     return objects.Mapping("dict", tuple((k, tree) for k, tree in enumerate(richer)))
 
 
-def _only_tensors(tree: objects.Mapping) -> bool:
-    return tree.attributes is None and all(isinstance(child, objects.TensorRef) for _, child in tree.items)
-
-
-# --- Plain shards, which several checkpoints may share, and the index with their alias record ------------------------
-#
-# The index holds the whole alias record (docs/alias-record.md).  The record may refer to files that hold no name of
-# the weight_map: shards of other checkpoints, linked into the folder.
-
-
-@frozen
-class Said:
-    """An index that holds the whole record of its shards."""
-
-    source: SourceFile
-    weight_map: Mapping[str, str]
-    metadata: Mapping[str, Any]
-    document: Mapping[str, Any]
-    files: tuple[SourceFile, ...]
-    """The file of the record, if it is not in the index itself."""
-
-
-def linked_files(path: str, document: Mapping[str, Any], weight_map: Mapping[str, str]) -> list[str]:
-    """The files to which a record refers and that hold no name of the index."""
-    files = plain_names(path, document.get("files", []))
-    if clash := set(files) & set(weight_map.values()):
-        raise FormatError(f"{path}: its alias record lists {min(clash)!r} as a linked file, and weight_map as a shard")
-    return files
-
-
-def check_plain(
+def _check_plain(
     path: str, weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint], linked: Collection[str]
 ) -> None:
     """Defects if a shard is not plain safetensors, or holds names that the index lacks."""
@@ -243,62 +248,20 @@ def check_plain(
         raise Defects(path, defects, hint="a file was changed after paramtool wrote the folder")
 
 
-def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Collection[str]) -> Checkpoint:
-    """One checkpoint from plain shards and the record in their index."""
-    path = said.source.path
-    views: dict[tuple[str, str], View] = {}
-    storages: dict[int, Storage] = {}
-    first = 0
-    for file, shard in shards.items():
-        numbers = Renumber(first)
-        first += max(shard.storages, default=-1) + 1
-        storages |= {numbers.first + n: numbers.storage(s) for n, s in shard.storages.items()}
-        views |= {(file, name): numbers.view(view) for name, view in shard.views().items()}
-    stored = {name: views[file, name] for name, file in said.weight_map.items()}
-    document, hidden = _qualified(path, said.document, views, set(linked), stored=stored)
-    # The files' own metadata, from the record
-    texts = document.get("metadata", {})
-    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise FormatError(f"{path}: the metadata in its alias record must map strings to strings")
-    names = record.decode_document(path, {**stored, **hidden}, document, texts, whole=True)
-    metadata, notes = merge_metadata(omit(shards, linked))
-    used = {int(view.storage) for view in [*stored.values(), *hidden.values()]}
-    tree = names.objects if names.objects is not None else EMPTY
-    return Checkpoint(
-        format=f"{NAME} safetensors",
-        files=(said.source, *said.files, *(file for shard in shards.values() for file in shard.files)),
-        storages={n: storage for n, storage in storages.items() if n in used} | dict(names.storages),
-        entries=object_tree.with_roles(names.entries, tree),
-        objects=tree,
-        sections=object_tree.sections(tree),
-        metadata={**metadata, **names.leftover},
-        index_metadata=own_metadata(said.metadata, names.entries),
-        producer="paramtool",
-        unknown=tuple(unknown for shard in shards.values() for unknown in shard.unknown),
-        notes=tuple(notes),
-        modules=layouts.decode(path, {k: v for k, v in said.metadata.items() if isinstance(v, str)}),
-    )
+def _by_record(
+    path: str, document: dict[str, Any], places: Mapping[str, Place], views: Mapping[Place, View], linked: list[str]
+) -> tuple[record.Names, set[int]]:
+    """The names that the record in an index defines, and the storages that they use.
 
-
-def _qualified(
-    path: str,
-    document: Mapping[str, Any],
-    views: Mapping[tuple[str, str], View],
-    linked: set[str],
-    *,
-    stored: Views,
-) -> tuple[dict[str, Any], dict[str, View]]:
-    """The record with a unique name for each owner in a linked file, as an anonymous span; and the views of these.
-
-    A linked file belongs to other checkpoints, so it may have a name of this checkpoint, with other bytes.
+    `places` and `views` are the names of plain shards.  A linked file belongs to other checkpoints, so it may have a
+    name of this one, with other bytes: each owner in it gets a name of its own, as an anonymous span.
     """
-    found = dict(document)
+    stored = {name: views[place] for name, place in places.items()}
     hidden: dict[str, View] = {}
     record.form(path, document)
     try:
-        aliases = found["aliases"].items()
-        found["aliases"] = {}
-        for name, item in aliases:
+        aliases = {}
+        for name, item in document["aliases"].items():
             if "file" in item:
                 file, owner = str(item["file"]), str(item["owner"])
                 if file not in linked or (file, owner) not in views:
@@ -309,56 +272,20 @@ def _qualified(
                     key += "/"
                 hidden[key] = views[file, owner]
                 item = {**item, "owner": key}
-            found["aliases"][name] = item
-        found["spans"] = [*found["spans"], *hidden]
+            aliases[name] = item
+        document = {**document, "aliases": aliases, "spans": [*document["spans"], *hidden]}
     except DAMAGE as error:
         raise record.damaged(path, error) from None
-    return found, hidden
+    # The files' own metadata, from the record
+    texts = document.get("metadata", {})
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+        raise FormatError(f"{path}: the metadata in its alias record must map strings to strings")
+    stored |= hidden
+    names = record.decode_document(path, stored, document, texts, whole=True)
+    return names, {int(view.storage) for view in stored.values()}
 
 
-# --- Helpers for reading shards, whether the index or the shards hold the record -------------------------------------
-
-
-NAME = "sharded"
-"""The beginning of the format name of a sharded checkpoint."""
-
-
-@dataclass(slots=True)
-class Renumber:
-    """Renumbers the storages of one shard, after those of the shards before it."""
-
-    first: int
-
-    def view(self, view: View) -> View:
-        """The same view with the storage's new number."""
-        return View(self.first + int(view.storage), view.dtype, view.offset, view.shape, view.strides)
-
-    def storage(self, storage: Storage) -> Storage:
-        """The same storage with its new number; a cast refers to another storage, which is renumbered too."""
-        backing = storage.backing
-        if isinstance(backing, Cast):
-            backing = replace(backing, view=self.view(backing.view))
-        return storage._replace(id=self.first + storage.id, backing=backing)
-
-    def entry(self, entry: Entry) -> Entry:
-        """The same entry with new numbers."""
-        if isinstance(entry.value, View):
-            return entry._replace(value=self.view(entry.value))
-        if isinstance(entry.value, Compound):
-            parts = {label: self.view(view) for label, view in entry.value.parts.items()}
-            return entry._replace(value=replace(entry.value, parts=parts))
-        return entry
-
-
-_OUR_KEYS = {TOTAL_SIZE, record.KEY, layouts.KEY}
-
-
-def own_metadata(index_metadata: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
-    """The user's own metadata in an index: all but the total size, the record and flat pairs."""
-    return {k: v for k, v in index_metadata.items() if k not in _OUR_KEYS and k not in entries}
-
-
-def merge_metadata(shards: Mapping[str, Checkpoint]) -> tuple[dict[str, str], list[str]]:
+def _merge_metadata(shards: Mapping[str, Checkpoint]) -> tuple[dict[str, str], list[str]]:
     """The metadata of all shards together; a note for each key whose values differ."""
     merged: dict[str, str] = {}
     notes = []

@@ -121,7 +121,9 @@ def _sizes(value: object) -> Shape:
 
 def _view(storage: object, offset: object, size: object, stride: object, *, dtype: DType | None = None) -> Value:
     if type(storage) is not StorageRef or type(size) is not tuple or type(stride) is not tuple:
-        if needs := _unknown(storage, offset, stride) or ("" if _is_size(size) else _unknown(size)):
+        if needs := _unknown(storage, offset, stride) or (
+            "" if (isinstance(size, Instance) and size.path == "torch.Size") else _unknown(size)
+        ):
             return Unreadable(needs)
     elif type(offset) is not int and (needs := _unknown(offset)):
         return Unreadable(needs)
@@ -136,10 +138,6 @@ def _view(storage: object, offset: object, size: object, stride: object, *, dtyp
     if storage.byte_start:
         view = view.on(storage.id, storage.byte_start + view.byte_start)
     return _unpacked(view) if dtype.name == "float4_e2m1fn_x2" else view
-
-
-def _is_size(value: object) -> bool:
-    return isinstance(value, Instance) and value.path == "torch.Size"
 
 
 def _unpacked(view: View) -> View:
@@ -302,13 +300,17 @@ def _tensors_in(value: object) -> dict[str, PickledTensor]:
         elif depth and isinstance(one, (dict, list, tuple)) and len(one) <= MAX_LOOKED_AT:
             pairs = one.items() if isinstance(one, dict) else enumerate(one)
             before = f"{label}." if label else ""
-            todo += reversed([(child, before + _label(key), depth - 1) for key, child in pairs])
+            todo += reversed(
+                [
+                    (
+                        child,
+                        before + (str(key)[: MAX_LABEL + 1] if isinstance(key, (str, int)) else preview(key)),
+                        depth - 1,
+                    )
+                    for key, child in pairs
+                ]
+            )
     return {}
-
-
-def _label(key: object) -> str:
-    """A key as a part of a label; of one that is too long, enough to see that."""
-    return str(key)[: MAX_LABEL + 1] if isinstance(key, (str, int)) else preview(key)
 
 
 def _wrapper(

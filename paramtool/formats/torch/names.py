@@ -112,7 +112,11 @@ class Walk:
         if isinstance(value, StorageRef):
             value = value.whole()
         if isinstance(value, PickledSpan):
-            value = value.value() if value.nbytes <= MAX_VALUE_NBYTES else Instance(long_value(value), (), False)
+            value = (
+                value.value()
+                if value.nbytes <= MAX_VALUE_NBYTES
+                else Instance(f"{value.nbytes} bytes at byte {value.start}", (), False)
+            )
         if isinstance(value, PickledTensor):
             ref = TensorRef(self._name(path, value))
             if self.is_inner and isinstance(value.value, Compound):
@@ -306,11 +310,6 @@ class Walk:
             yield "state", Mapping("dict", tuple(pairs))
         elif value.state is not None:
             yield "state", self.node(value.state, path)
-
-
-def long_value(value: PickledSpan) -> str:
-    """What the tree says of bytes or a text too long to be kept."""
-    return f"{value.nbytes} bytes at byte {value.start}"
 
 
 def _is_scalar(value: object) -> TypeGuard[Scalar]:

@@ -114,7 +114,14 @@ def archive(members: Iterable[Member], is_torch: bool = True) -> tuple[Segment, 
         nbytes = sum(length for length, _ in pieces)
         member = _Placed(name.encode(), nbytes, cursor, pieces, unknown, is_torch)
         unknown += sum(crc32 is None for _, crc32 in pieces)
-        header = _local(member) if is_torch else Late(_plain_local_nbytes(member), partial(_plain_local, member))
+        header = (
+            _local(member)
+            if is_torch
+            else Late(
+                (LOCAL.size + len(member.name) + (EXTRA.size + 16 if member.nbytes >= FULL32 else 0)),
+                partial(_plain_local, member),
+            )
+        )
         placed.append(member)
         segments += [header, *parts]
         cursor += (len(header) if isinstance(header, bytes) else header.nbytes) + nbytes
@@ -134,10 +141,6 @@ def _zip64(member: _Placed) -> bytes:
     if not numbers:
         return b""
     return EXTRA.pack(ZIP64_EXTRA, 8 * len(numbers)) + Struct(f"<{len(numbers)}Q").pack(*numbers)
-
-
-def _plain_local_nbytes(member: _Placed) -> int:
-    return LOCAL.size + len(member.name) + (EXTRA.size + 16 if member.nbytes >= FULL32 else 0)
 
 
 def _plain_local(member: _Placed, crcs: Sequence[int]) -> bytes:

@@ -186,7 +186,13 @@ def _clashes(
         found = plain_window(entry.value)
         if found is None:
             if want.kind != kind_of(entry.value) or isinstance(entry.value, NoData | Unreadable):
-                types.append(TypeClash(name, kind_of(entry.value), _wants(want)))
+                types.append(
+                    TypeClash(
+                        name,
+                        kind_of(entry.value),
+                        (want.kind or (want.view.dtype.name if want.view else "a plain tensor")),
+                    )
+                )
             continue
         if want.view is None:
             if want.kind:
@@ -200,10 +206,6 @@ def _clashes(
         elif name in packed and want.view.dtype != found.dtype:
             types.append(TypeClash(name, f"{found.dtype.name}, quantised, with scales beside it", want.view.dtype.name))
     return tuple(shapes), tuple(types)
-
-
-def _wants(want: Wanted) -> str:
-    return want.kind or (want.view.dtype.name if want.view else "a plain tensor")
 
 
 def _signs(wanted: Mapping[str, Wanted], present: Entries) -> Iterator[TypeClash]:

@@ -95,7 +95,11 @@ def _ending(name: str, endings: Iterable[str]) -> str | None:
 
 def _heads(names: list[str]) -> Iterator[NamedTie]:
     """Each head with the embeddings in the module that holds it; embeddings without a head by themselves."""
-    embeddings = [name for name in names if _ending(name, EMBEDDINGS) is not None and not _is_other(name)]
+    embeddings = [
+        name
+        for name in names
+        if _ending(name, EMBEDDINGS) is not None and not any(word in OTHER_SENSES for word in name.split("."))
+    ]
     scopes = {n: s for n in names if (s := _ending(n, HEADS)) is not None}
     scopes |= {n: "" for n in names if n in TOP_HEADS and n not in embeddings}
     if not embeddings:
@@ -120,11 +124,6 @@ def _around(name: str) -> Iterator[str]:
         yield name[: dot + 1]
         dot = name.rfind(".", 0, dot)
     yield ""
-
-
-def _is_other(name: str) -> bool:
-    """Whether embeddings are for something other than text."""
-    return any(word in OTHER_SENSES for word in name.split("."))
 
 
 def _rank(name: str) -> tuple[bool, bool, bool, int]:

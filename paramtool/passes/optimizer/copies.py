@@ -19,7 +19,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY, Node, TensorRef
 from paramtool.model.optimizer import Binding, Group, Move, OptimizerState, Slot, StateEntry
 from paramtool.model.view import View
-from paramtool.passes.optimizer.tree import LIST, outermost
+from paramtool.passes.optimizer.tree import LIST
 
 NAMED = "fp32"
 """A mapping of copies by the names of the parameters, in the optimizer's own."""
@@ -35,7 +35,7 @@ def averages(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
         names = [averaged[item] for item in items if isinstance(item, TensorRef) and item in averaged]
         return names if 1 < len(names) == len(items) else None
 
-    found = outermost(checkpoint.objects, listed, (objects.Mapping, objects.Sequence)) if averaged else ()
+    found = objects.outermost(checkpoint.objects, listed, (objects.Mapping, objects.Sequence)) if averaged else ()
     return tuple(_keyed(".".join(path).lstrip("."), dict(enumerate(names)), "") for path, names in found)
 
 

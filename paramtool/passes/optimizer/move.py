@@ -408,7 +408,7 @@ class Moving:
         entries: dict[Key, Node] = {}
         listed: list[list[tuple[Key, str]]] = []
         names: dict[EntryKey, str] = {}
-        old = tree.node_at(self.checkpoint.objects, self.state.at)
+        old = objects.node_at(self.checkpoint.objects, self.state.at)
         there = tree.entries_of(old, self.state.form)
         said = self.state.param_names
         renumbers = bool(made) or self.is_reordered()
@@ -481,7 +481,7 @@ class Moving:
                 names[called.removeprefix(self.prefix)] = called
                 for slot, value in self.held(key, one).items():
                     tensors[slot, path] = self.placed(value, SEPARATOR.join((base, slot, *path)))
-        return optax.rebuilt(tree.node_at(self.checkpoint.objects, self.state.at), new, tensors), names
+        return optax.rebuilt(objects.node_at(self.checkpoint.objects, self.state.at), new, tensors), names
 
     def write_numbers(self, made: Made) -> Written:
         """The new node of Keras, whose variables are numbered, those of the parameters behind each other."""

@@ -23,10 +23,10 @@ from paramtool.errors import some
 from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.nested import SEPARATOR, leaves
-from paramtool.model.objects import EMPTY, Mapping, Node, TensorRef, word
+from paramtool.model.objects import EMPTY, Mapping, Node, TensorRef, outermost, word
 from paramtool.model.optimizer import Group, OptimizerState, Slot, SlotKind, StateEntry
 from paramtool.model.view import Shape, Shapes
-from paramtool.passes.optimizer.tree import outermost, put
+from paramtool.passes.optimizer.tree import put
 
 FORM = "optax"
 KINDS: Map[str, SlotKind] = {

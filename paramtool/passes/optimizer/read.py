@@ -24,6 +24,7 @@ from paramtool.model.objects import (
     Opaque,
     Sequence,
     TensorRef,
+    outermost,
     tensor_names,
     under,
     with_item,
@@ -46,7 +47,7 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
 
     Defects where one contradicts itself: state for an id that no group has, an id in two groups.
     """
-    nodes = [*tree.outermost(checkpoint.objects, _mapping_of_optimizer)]
+    nodes = [*outermost(checkpoint.objects, _mapping_of_optimizer)]
     views = plain_views(checkpoint) if nodes else {}
     found = []
     defects: list[str] = []

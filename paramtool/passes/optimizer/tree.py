@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from collections.abc import Mapping as Map
 from collections.abc import Sequence as Sequence_
 from dataclasses import replace
-from typing import TypeVar
 
 from paramtool.errors import plural
 from paramtool.grouping import grouped
@@ -15,10 +14,8 @@ from paramtool.model.objects import (
     Key,
     Leaf,
     Mapping,
-    Marked,
     Node,
     Sequence,
-    children,
     map_children,
     map_tensors,
     under,
@@ -31,49 +28,6 @@ ORDERED = "collections.OrderedDict"
 FLAT, LIST = "dcp-flat", "list"
 """Forms: torch.distributed.checkpoint's with `flatten_optimizer_state_dict`, and a list of copies of the parameters."""
 STATE, GROUPS, PARAMS, PARAM_NAMES = "state", "param_groups", "params", "param_names"
-
-
-Found = TypeVar("Found")
-
-
-def inside(node: Node) -> Iterable[tuple[str | None, Node]]:
-    """The nodes directly in a node, each with its part of the path; the parts of an object have the path of it."""
-    if isinstance(node, Mapping):
-        return ((word(key), child) for key, child in node.items)
-    if isinstance(node, Sequence):
-        return ((str(k), child) for k, child in enumerate(node.items))
-    return ((None, child) for child in children(node))
-
-
-def outermost(
-    node: Node, asked: Callable[[Node, Node | None], Found | None], into: tuple[type, ...] = Marked,
-    path: tuple[str, ...] = (), around: Node | None = None,
-) -> Iterator[tuple[tuple[str, ...], Found]]:  # fmt: skip
-    """[(path, what is found there)], in order: `asked` is told each node and the one around it, and none inside a find.
-
-    Nodes of other types than `into` are not looked into.
-
-    >>> [*outermost(Sequence("list", (Leaf(1), Leaf(2))), lambda node, around: node if node == Leaf(2) else None)]
-    [(('1',), Leaf(value=2))]
-    """
-    found = asked(node, around)
-    if found is not None:
-        yield path, found
-        return
-    for part, child in inside(node) if isinstance(node, into) else ():
-        yield from outermost(child, asked, into, path if part is None else (*path, part), node)
-
-
-def node_at(node: Node, at: str) -> Node:
-    """The node at a path; an empty dict where there is none."""
-    if not at:
-        return node
-    for part, child in inside(node):
-        if part is None or f"{at}.".startswith(f"{part}."):
-            found = node_at(child, at if part is None else at[len(part) + 1 :])
-            if found is not EMPTY:
-                return found
-    return EMPTY
 
 
 def put(node: Node, at: str, value: Node | None) -> Node:

@@ -163,7 +163,9 @@ def batchnorm(names: Names, entries: Entries) -> Reasons:
             partner = plain.get(stem + variance)
             if partner is None or len(shape) != 1 or names[partner].shape != shape:
                 continue
-            stems = dict.fromkeys((stem, _with_arguments(stem)))
+            stems = dict.fromkeys(
+                (stem, re.sub(r"(^|[./])batch_stats(?=[./])", r"\1params", stem.replace("aux:", "arg:", 1), count=1))
+            )
             own = [plain.get(begin + word) for begin in stems for word in AFFINE]
             theirs = [one for one in own if one is not None and names[one].shape == shape]
             for one in (*theirs, plain[name], partner):
@@ -176,11 +178,6 @@ def _stem(name: str, word: str) -> str | None:
     if name == word:
         return ""
     return name[: -len(word)] if name.endswith(word) and name[-len(word) - 1] in "./_:" else None
-
-
-def _with_arguments(stem: str) -> str:
-    """The place of the weights that belong to statistics: MXNet's `arg:` beside `aux:`, Flax's `params`."""
-    return re.sub(r"(^|[./])batch_stats(?=[./])", r"\1params", stem.replace("aux:", "arg:", 1), count=1)
 
 
 def norm(names: Names, entries: Entries) -> Reasons:
