@@ -43,8 +43,7 @@ from paramtool.model.match import Content, Equal
 from paramtool.model.plan import check
 from paramtool.passes import select
 from paramtool.passes.dedup import plan as dedup_pass
-from paramtool.passes.dedup.owners import owned
-from paramtool.passes.dedup.placement import join, settle
+from paramtool.passes.dedup.placement import join, owned, settle
 
 
 @frozen(kw_only=True, repr=False)

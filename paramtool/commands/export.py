@@ -42,8 +42,7 @@ from paramtool.model.config import NONE, given, reading
 from paramtool.model.plan import Plan, check
 from paramtool.model.view import View
 from paramtool.passes import renaming, select
-from paramtool.passes.config_ties.declared import EQUAL, MEMORY
-from paramtool.passes.config_ties.patterns import tied_advice
+from paramtool.passes.config_ties.declared import EQUAL, MEMORY, tied_advice
 from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.module_versions import ATTRIBUTE, lost_versions, moved_versions, versions_of
 from paramtool.passes.renaming import RenamingRule

@@ -20,8 +20,7 @@ from paramtool.errors import UsageError
 from paramtool.formats import hf_config
 from paramtool.model.config import Config, version
 from paramtool.passes.config_ties import declared
-from paramtool.passes.config_ties.declared import BROKEN, RESULTS, expected
-from paramtool.passes.config_ties.patterns import NamedTie, ties
+from paramtool.passes.config_ties.declared import BROKEN, RESULTS, NamedTie, expected, ties
 from tests.hostile.command import quick
 
 WTE, HEAD = "transformer.wte.weight", "lm_head.weight"

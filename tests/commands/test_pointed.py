@@ -17,7 +17,7 @@ from paramtool.errors import FormatError, UnsafeError
 from paramtool.lockfile import read, write
 from paramtool.lockfile.lock import LockedFile, LockedModel
 from paramtool.lockfile.pointer import Pointer
-from paramtool.passes.lock.pointers import findings
+from paramtool.passes.lock.compare import of_pointers as findings
 
 TENSORS = {f"layer.{k}": torch.full((64,), float(k)) for k in range(4)}
 

@@ -17,7 +17,7 @@ import torch
 from click.testing import CliRunner
 
 from paramtool.cli.main import cli
-from paramtool.passes.config_ties.patterns import ties
+from paramtool.passes.config_ties.declared import ties
 
 MOST = 1.2
 """An exponent that no linear work has, and that a quadratic part of half the work exceeds."""

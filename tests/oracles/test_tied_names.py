@@ -14,7 +14,7 @@ import torch
 
 import paramtool
 from paramtool.model.config import WORDS, Config, _table, version
-from paramtool.passes.config_ties.patterns import NamedTie, ties
+from paramtool.passes.config_ties.declared import NamedTie, ties
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="transformers 5 is not installed")
 

@@ -1,4 +1,4 @@
-"""`passes/config_ties/patterns.py`: embeddings, heads and what else models tie, by their names."""
+"""`passes/config_ties/declared.py`: embeddings, heads and what else models tie, by their names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paramtool.passes.config_ties import patterns
-from paramtool.passes.config_ties.patterns import NamedTie
+from paramtool.passes.config_ties import declared as patterns
+from paramtool.passes.config_ties.declared import NamedTie
 from tests.examples import examples
 
 WTE, HEAD = "transformer.wte.weight", "lm_head.weight"

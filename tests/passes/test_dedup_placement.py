@@ -17,8 +17,7 @@ from paramtool.model.dtype import DTYPES
 from paramtool.model.match import Content, Match
 from paramtool.model.view import View, contiguous
 from paramtool.passes.dedup.candidates import candidates, equal_groups
-from paramtool.passes.dedup.owners import owned
-from paramtool.passes.dedup.placement import join, settle
+from paramtool.passes.dedup.placement import join, owned, settle
 from tests.examples import examples
 from tests.passes.made import checkpoint, view
 

@@ -7,7 +7,8 @@ import pytest
 from paramtool.lockfile.lock import LockedFile, LockedModel
 from paramtool.lockfile.pointer import LFS, XET, Pointer
 from paramtool.model.finding import ERROR, NOTE
-from paramtool.passes.lock.pointers import Seen, findings
+from paramtool.passes.lock.compare import Seen
+from paramtool.passes.lock.compare import of_pointers as findings
 
 ONE, TWO = LockedFile("m-1.bin", 10, "1" * 64, 4), LockedFile("m-2.bin", 20, "2" * 64, 5)
 

@@ -19,8 +19,7 @@ from paramtool.lockfile.lock import Lock, LockedFile, LockedModel
 from paramtool.lockfile.pointer import Pointer
 from paramtool.model.finding import Finding
 from paramtool.passes.lock import compare
-from paramtool.passes.lock import pointers as judging_pointers
-from paramtool.passes.lock.pointers import Seen
+from paramtool.passes.lock.compare import Seen
 
 if TYPE_CHECKING:
     from paramtool.commands.inspect import Inspection
@@ -68,7 +67,7 @@ def pointers(path: str, locked: LockedModel, lock: Lock) -> tuple[str, Iterator[
     which = f"{count} of its {plural(len(seen), 'file')} {'is a pointer' if count == 1 else 'are pointers'}"
     which = which if count < len(seen) else "only pointers to its files are here"
     note = f"{which}: {'all' if count < len(seen) else 'they'} were compared with the lock, by no rule"
-    return note, judging_pointers.findings(locked, seen, lock.path, path)
+    return note, compare.of_pointers(locked, seen, lock.path, path)
 
 
 def hashed(found: Inspection, locked: LockedModel, *, content_only: bool, counts: bool, progress: Progress) -> Hashes:

@@ -62,22 +62,22 @@ def read(path: str) -> Checkpoint:
     findings.refuse()
     notes += flat.notes
     joined = FolderTensors()
-    first, rank = models[0], ranks[0]
-    if rank.stage < 3:
+    first, saved = models[0], ranks[0]
+    if saved.stage < 3:
         notes += stored(first, joined)
         optimizer.masters(flat, joined, lambda name: f"{AT}.{MASTERS}.{name}")
     elif not lacks(first, findings):
         optimizer.masters(flat, joined, first.module.__getitem__)
         notes += joined_module(models, joined, findings)
     kept = optimizer.state(flat, joined, findings)
-    groups = optimizer.named_groups(rank.groups, [list(one) for one in flat.shapes], findings)
+    groups = optimizer.named_groups(saved.groups, [list(one) for one in flat.shapes], findings)
     mark = last_mark(first.file.objects)  # which the numbers of shared objects follow
-    settings = optimizer.taken([(optimizer.GROUPS, groups)], rank.file, joined, mark, at=rank.base)
-    made = optimizer.tree(kept, rank.stage < 3, [*settings, *optimizer.taken(rank.rest, rank.file, joined, mark)])
+    settings = optimizer.taken([(optimizer.GROUPS, groups)], saved.file, joined, mark, at=saved.base)
+    made = optimizer.tree(kept, saved.stage < 3, [*settings, *optimizer.taken(saved.rest, saved.file, joined, mark)])
     findings.refuse()
     held: list[ModelStates | OptimizerStates] = [*models, *ranks]
     sources = [source for one in held for source in one.file.files]
-    what = f"ZeRO stage {rank.stage}, {plural(len(ranks), 'rank')}"
+    what = f"ZeRO stage {saved.stage}, {plural(len(ranks), 'rank')}"
     return checkpoint(joined, first.file.objects, made, sources, findings.asked, notes=notes, what=what)
 
 

@@ -28,7 +28,7 @@ from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View, Views, overlaps
 from paramtool.passes import select
 from paramtool.passes.compat.wanted import PAIRS, Wanted, as_pairs, covers, kind_of, plain_window
-from paramtool.passes.config_ties.patterns import tied_advice
+from paramtool.passes.config_ties.declared import tied_advice
 from paramtool.passes.select import compiled
 
 

@@ -22,7 +22,7 @@ from paramtool import layouts
 from paramtool.grouping import grouped
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network, modules, network_if_any
-from paramtool.model.alias import AliasGraph, fills
+from paramtool.model.alias import AliasGraph, Windows, fills
 from paramtool.model.checkpoint import Checkpoint, Entries, Entry
 from paramtool.model.dtype import NARROWER
 from paramtool.model.match import Equal, Match, Rows
@@ -65,7 +65,7 @@ def candidates(
     return list(found.values())
 
 
-def equal_groups(found: Iterable[Candidate]) -> list[list[tuple[str, View]]]:
+def equal_groups(found: Iterable[Candidate]) -> list[Windows]:
     """Groups of two or more windows of one role, dtype and shape."""
     groups = _grouped(found, lambda one: (one.role, one.view.dtype, one.view.shape))
     return [[(one.name, one.view) for one in group] for group in groups if len(group) > 1]
@@ -125,7 +125,7 @@ def _rows(
     return small, [Rows(one.name, one.view, pitch) for one in large]
 
 
-def transpose_groups(found: Iterable[Candidate]) -> list[list[tuple[str, View]]]:
+def transpose_groups(found: Iterable[Candidate]) -> list[Windows]:
     """Groups of windows of one role and dtype with two or more axes longer than 1, of the same lengths in some order.
 
     Each may hold the windows after it as transposes; those that should stay come first.
@@ -139,7 +139,7 @@ def transpose_groups(found: Iterable[Candidate]) -> list[list[tuple[str, View]]]
     return [[(one.name, one.view) for one in group] for group in groups if len(group) > 1]
 
 
-def cast_groups(found: Iterable[Candidate]) -> list[tuple[list[tuple[str, View]], list[tuple[str, View]]]]:
+def cast_groups(found: Iterable[Candidate]) -> list[tuple[Windows, Windows]]:
     """Pairs of lists (narrow, wide) of windows of one role and shape."""
     some = [one for one in found if one.is_whole]
     groups = []

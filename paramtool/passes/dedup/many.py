@@ -23,7 +23,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
 from paramtool.model.plan import Target
 from paramtool.model.view import View
-from paramtool.passes.dedup.owners import owned
+from paramtool.passes.dedup.placement import owned
 
 
 class Held(NamedTuple):
