@@ -16,7 +16,7 @@ from paramtool.commands.progress import Path
 from paramtool.errors import PlanError, UsageError, plural, some
 from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
-from paramtool.formats.record.optimizer import RecordedNames
+from paramtool.formats.record.optimizer import Recorded, RecordedNames
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.nested import SEPARATOR, leaves, nested
@@ -73,7 +73,7 @@ class OptimizerChoice(NamedTuple):
     """What becomes of the state of parameters that are tied and untied."""
     is_beside: bool = False
     """Whether a file beside the checkpoint has an optimizer, too."""
-    recorded: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    recorded: Recorded = MappingProxyType({})
     """{path of an optimizer: the names that an output records}, where its source is asked whose its entries are."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -26,6 +26,7 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import OPTIMIZER, OPTIMIZER_FOLDER
 from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
+from paramtool.formats.record.optimizer import Recorded
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, OptimizerState, Order
@@ -42,7 +43,7 @@ TRAINER_FILES = ("trainer_state.json", "training_args.bin")
 _MOST_SECTIONS = 3
 """The most sections whose orders are tried together."""
 _NOTHING = Allowed()
-_NO_NAMES: Mapping[str, Mapping[str, str]] = {}
+_NO_NAMES: Recorded = {}
 _HEADER = re.compile(r"\[(.*)\]")
 
 
@@ -67,7 +68,7 @@ def bindings(
 
 def bound_files(
     path: Path, checkpoint: Checkpoint, *, names: Path | None = None, allowing: Allowing = _NOTHING,
-    recorded: Mapping[str, Mapping[str, str]] = _NO_NAMES,
+    recorded: Recorded = _NO_NAMES,
 ) -> tuple[BoundFile, ...]:  # fmt: skip
     """Every file that has optimizers: the checkpoint itself, and those beside it that hold nothing else.
 
@@ -110,9 +111,7 @@ def bound_beside(
     return tuple(known.binding(file, one) for one in optimizers(file))
 
 
-def bound_copies(
-    path: Path, checkpoint: Checkpoint, recorded: Mapping[str, Mapping[str, str]] = _NO_NAMES
-) -> tuple[Binding, ...]:
+def bound_copies(path: Path, checkpoint: Checkpoint, recorded: Recorded = _NO_NAMES) -> tuple[Binding, ...]:
     """The lists of averages in a checkpoint, each bound to its model; `recorded` as of `bound_files`."""
     states = copies.averages(checkpoint)
     if not states:
@@ -172,9 +171,7 @@ class _KnownOrders(NamedTuple):
         trainer = any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES)
         return cls(model, sorted(apart, key=lambda order: bool(order.missing)), joined, trainer)
 
-    def binding(
-        self, file: Checkpoint, state: OptimizerState, recorded: Mapping[str, Mapping[str, str]] = _NO_NAMES
-    ) -> Binding:
+    def binding(self, file: Checkpoint, state: OptimizerState, recorded: Recorded = _NO_NAMES) -> Binding:
         """The binding of an optimizer in a file: to recorded names, where they still fit, else as its entries show."""
         if state.refused and not state.entries:
             return Binding(state, {}, "order", state.refused, False)

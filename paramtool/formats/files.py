@@ -306,6 +306,14 @@ def walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
     return os.walk(folder, onerror=fail)
 
 
+def names_in(folder: str) -> list[str]:
+    """The names in a folder, sorted; UnreadableError if it cannot be listed."""
+    try:
+        return sorted(os.listdir(folder or os.curdir))
+    except OSError as error:
+        raise unreadable(folder, error) from None
+
+
 def same_bytes(one: str, other: str, advance: Callable[[int], None] = lambda nbytes: None) -> bool:
     """Whether two files hold the same bytes; UnreadableError names a file that cannot be read."""
     (a, mine), (b, theirs) = open_source(one), open_source(other)

@@ -118,6 +118,7 @@ STARTS = {
         b"CBM1": CATBOOST,  # catboost/libs/model/model.cpp
         b"tree\nversion=v": LIGHTGBM,  # src/boosting/gbdt_model_text.cpp
         b"binf": XGBOOST,  # learner.cc: the binary form up to 1.0
+        b"{L" + bytes(7) + b"\x07learner{": XGBOOST,  # since 1.6: UBJSON, an object whose first key is `learner`
         b"\xba\x16\x4f\x2f": FASTTEXT,  # fasttext.h: FASTTEXT_FILEFORMAT_MAGIC_INT32
         b"\x1f\x8b": _packed("gzip", "gunzip"),
         b"\x28\xb5\x2f\xfd": _packed("zstd", "unzstd"),
@@ -209,36 +210,29 @@ JSON_WORDS = (
 """Keys in the first 4096 bytes, in lower case."""
 
 
-def _tensorrt_of_ultralytics(path: str, head: bytes, nbytes: int) -> Foreign | None:
-    """An engine behind its metadata: an i32 length and JSON (ultralytics/engine/exporter.py, export_engine)."""
+def _by_numbers(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """Formats that begin with numbers."""
+    # TensorRT behind its metadata: an i32 length and JSON (ultralytics/engine/exporter.py, export_engine)
     stop = 4 + U32.unpack(head[:4])[0] if len(head) > 8 else 0
-    return TENSORRT if head[4:5] == b"{" and head[stop : stop + 4] == b"ftrt" else None
-
-
-def _ctranslate2(path: str, head: bytes, nbytes: int) -> Foreign | None:
-    """Version, the specification's name, its revision (python/ctranslate2/specs/model_spec.py, _serialize)."""
-    if len(head) < 8 or not 2 <= U32.unpack(head[:4])[0] <= 20:
-        return None
-    return CTRANSLATE2 if re.match(rb"[A-Za-z0-9]{2,60}Spec\0", head[6:]) else None
-
-
-def _torch7(path: str, head: bytes, nbytes: int) -> Foreign | None:
-    """A table or an object with its index and `V 1`, in binary or in lines (torch7/File.lua, writeObject)."""
+    if head[4:5] == b"{" and head[stop : stop + 4] == b"ftrt":
+        return TENSORRT
+    # version, the specification's name, its revision (python/ctranslate2/specs/model_spec.py, _serialize)
+    if len(head) >= 8 and 2 <= U32.unpack(head[:4])[0] <= 20 and re.match(rb"[A-Za-z0-9]{2,60}Spec\0", head[6:]):
+        return CTRANSLATE2
+    # a table or an object with its index and `V 1`, in binary or in lines (torch7/File.lua, writeObject)
     is_object = head[:4] == I32.pack(4) and head[8:15] == I32.pack(3) + b"V 1"
     is_table = head[:4] == I32.pack(3) and head[4:8] == I32.pack(1) and 0 < len(head[8:12]) == 4
     is_table = is_table and 0 < I32.unpack(head[8:12])[0] < 1 << 20 and head[12:16] in KEYS_OF_TABLES
-    return TORCH7 if is_object or is_table or re.match(rb"4\r?\n\d+\r?\n3\r?\nV 1\r?\n", head) else None
+    if is_object or is_table or re.match(rb"4\r?\n\d+\r?\n3\r?\nV 1\r?\n", head):
+        return TORCH7
+    # version 0.1.0 or 0.2.0, the images seen, and float32 to the end (parser.c, save_weights_upto)
+    known = head[:12] in (I32.pack(0) + I32.pack(minor) + I32.pack(0) for minor in (1, 2))
+    is_named = path.lower().endswith((".weights", ".backup")) or ".conv." in os.path.basename(path)
+    return DARKNET if known and is_named and nbytes % 4 == 0 and nbytes > 20 else None
 
 
 KEYS_OF_TABLES = (I32.pack(1), I32.pack(2))
 """The first key of a table is a number or a string."""
-
-
-def _darknet(path: str, head: bytes, nbytes: int) -> Foreign | None:
-    """Version 0.1.0 or 0.2.0, the images seen, and float32 to the end (parser.c, save_weights_upto)."""
-    known = head[:12] in (I32.pack(0) + I32.pack(minor) + I32.pack(0) for minor in (1, 2))
-    is_named = path.lower().endswith((".weights", ".backup")) or ".conv." in os.path.basename(path)
-    return DARKNET if known and is_named and nbytes % 4 == 0 and nbytes > 20 else None
 
 
 def _paddle(path: str, head: bytes, nbytes: int) -> Foreign | None:
@@ -295,11 +289,6 @@ def _is_layer(field: HeadField) -> bool:
     return bool(inner) and {2, 3, 4, 5} >= set(numbers[:1]) and 4 in numbers and 5 in numbers
 
 
-def _ubjson(path: str, head: bytes, nbytes: int) -> Foreign | None:
-    """XGBoost's binary form since 1.6: UBJSON, an object whose first key is `learner`."""
-    return XGBOOST if re.match(rb"\{L\0{7}\x07learner\{", head) else None
-
-
 def _joblib(path: str, head: bytes, nbytes: int) -> Foreign | None:
     """Compressed files of joblib: zlib, behind `ZF` and a length up to 0.9 (joblib/numpy_pickle_utils.py)."""
     is_zlib = head[:1] == b"x" and head[1:2] in (b"\x01", b"\x5e", b"\x9c", b"\xda")
@@ -324,23 +313,17 @@ ZERO_PLACES = 256
 """Places of a file of zeros that are looked at."""
 
 
-def _ncnn(path: str, head: bytes, nbytes: int) -> Foreign | None:
-    """Weights beside a graph of the same name; their own first bytes say only how they are stored."""
-    beside = f"{os.path.splitext(path)[0]}.param"
-    if not path.endswith(".bin") or not os.path.isfile(beside):
-        return None
-    with open(beside, "rb") as file:
-        return _unread("the weights of an ncnn model", ORIGINAL) if file.read(7) == b"7767517" else None
-
-
-def _openvino(path: str, head: bytes, nbytes: int) -> Foreign | None:
-    """Weights beside their description; they have no header."""
-    beside = f"{os.path.splitext(path)[0]}.xml"
-    if not path.endswith(".bin") or not os.path.isfile(beside):
-        return None
-    with open(beside, "rb") as file:
-        found = _text(beside, file.read(len(head)), 0)
-    return Foreign(OPENVINO.what.replace("an", "the weights of an", 1), OPENVINO.hint) if found is OPENVINO else None
+def _beside(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """Weights beside a graph or a description of the same name; their own bytes do not say what they are."""
+    for end in (".param", ".xml") if path.endswith(".bin") else ():
+        if os.path.isfile(beside := os.path.splitext(path)[0] + end):
+            with open(beside, "rb") as file:
+                text = file.read(max(len(head), 7))
+            if end == ".param" and text.startswith(b"7767517"):
+                return _unread("the weights of an ncnn model", ORIGINAL)
+            if end == ".xml" and _text(beside, text, 0) is OPENVINO:
+                return Foreign(OPENVINO.what.replace("an", "the weights of an", 1), OPENVINO.hint)
+    return None
 
 
 def _cut_safetensors(path: str, head: bytes, nbytes: int) -> Foreign | None:
@@ -354,10 +337,7 @@ def _cut_safetensors(path: str, head: bytes, nbytes: int) -> Foreign | None:
 
 
 Check = Callable[[str, bytes, int], Foreign | None]
-CHECKS: tuple[Check, ...] = (
-    _ubjson, _text, _tensorrt_of_ultralytics, _ctranslate2, _torch7, _darknet, _paddle, _protobuf, _joblib, _ncnn,
-    _openvino, _cut_safetensors, _zeros,
-)  # fmt: skip
+CHECKS: tuple[Check, ...] = (_text, _by_numbers, _paddle, _protobuf, _joblib, _beside, _cut_safetensors, _zeros)
 
 
 def _by_name(what: str, hint: str) -> Foreign:

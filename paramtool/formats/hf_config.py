@@ -84,9 +84,13 @@ def read(path: str) -> Config:
             raise FormatError(f"{path}: {_joined(prefix, 'model_type')!r} is {_kind(model_type)}; expected a string")
     classes = config.get("architectures")
     name = classes[0] if isinstance(classes, list) and classes else None
-    found = Config(path, said, types, name if isinstance(name, str) else "")
-    _agree(found)
-    return found
+    if said.get(SIDES) and said.get(SHARE) is False:
+        raise FormatError(
+            f"{path}: contradicts itself: {SIDES!r} is true and {SHARE!r} is false; a decoder that shares its encoder "
+            "has the encoder's embeddings",
+            hint="give both settings the value that the weights have; inspect --config PATH reads an edited copy",
+        )
+    return Config(path, said, types, name if isinstance(name, str) else "")
 
 
 def whole(path: str) -> dict[str, Any]:
@@ -125,18 +129,3 @@ def _kind(value: object) -> str:
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     return "null" if value is None else f"{value!r:.40}"
-
-
-def _agree(config: Config) -> None:
-    """FormatError if two settings contradict each other."""
-    said = config.said
-    if said.get(SIDES) and said.get(SHARE) is False:
-        raise _contradiction(config, SIDES, SHARE, "a decoder that shares its encoder has the encoder's embeddings")
-
-
-def _contradiction(config: Config, a: str, b: str, why: str) -> FormatError:
-    shown = [f"{key!r} is {str(config.said[key]).lower()}" for key in (a, b)]
-    return FormatError(
-        f"{config.path}: contradicts itself: {shown[0]} and {shown[1]}; {why}",
-        hint="give both settings the value that the weights have; inspect --config PATH reads an edited copy",
-    )

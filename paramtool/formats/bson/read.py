@@ -566,7 +566,8 @@ class _JuliaWalk:
             self._fail(value, found, "a value for each key")
         pairs: list[tuple[Key, Node]] = []
         for k, key in enumerate(keys):
-            place = self._array_place(key)
+            _, dtype, held = self._content(key)
+            place = held if isinstance(held, Binary) and dtype else None  # where an array of numbers is
             self.is_keyed |= place is not None
             self._keyed += place is not None
             part, kept = self._key(key, place, path, k)
@@ -592,11 +593,6 @@ class _JuliaWalk:
             return part, node
         kept = node if isinstance(node, (Sequence, Opaque)) else Opaque(type(node).__name__, ())
         return word(kept), kept
-
-    def _array_place(self, key: Value) -> Binary | None:
-        """Where the bytes of an array of numbers are that is a key; None for any other key."""
-        _, dtype, data = self._content(key)
-        return data if isinstance(data, Binary) and dtype else None
 
     def _numbers(self, value: Value) -> list[Value] | None:
         """The elements of a row, or of a short array of numbers; None if it is neither."""
@@ -699,16 +695,8 @@ class _JuliaWalk:
         """UnsafeError if back-references unfold to much more than the file holds."""
         self._places += places
         self._characters += characters
-        most = Bounds.of(self.file.nbytes)
-        for number, limit, what in (
-            (self._places, most.places, "places"), (len(self.tensors), most.tensors, "tensors"),
-            (self._characters, most.characters, "characters of names and strings"),
-        ):  # fmt: skip
-            if number > limit:
-                raise UnsafeError(
-                    f"{self.file.where}: its objects unfold to more than {limit:,} {what}, with everything at each of "
-                    "its places; it is a bomb"
-                )
+        bounds = Bounds.of(self.file.nbytes)
+        bounds.refuse(self.file.where, self._places, len(self.tensors), self._characters)
 
 
 _WORDS: Mapping[type, str] = {int: "a whole number", str: "a string", BsonArray: "a row", Document: "a document"}

@@ -29,7 +29,7 @@ from paramtool.formats.dcp.metadata import (
     SavedTensor,
     read_metadata,
 )
-from paramtool.formats.files import is_folder, open_source, pread, unreadable
+from paramtool.formats.files import is_folder, names_in, open_source, pread, unreadable
 from paramtool.formats.joined import FolderTensors
 from paramtool.formats.policy import merged
 from paramtool.formats.torch.read import read_archive
@@ -70,10 +70,7 @@ def _read(folder: str, metadata: str, asked: list[Unknown]) -> Checkpoint:
 def _notes(folder: str, pieces: _Pieces) -> tuple[str, ...]:
     """What is odd about the folder, but not an error."""
     known = {os.path.basename(file.path) for file in pieces.files}
-    try:
-        left = sorted(name for name in os.listdir(folder or os.curdir) if name.endswith(SUFFIX) and name not in known)
-    except OSError as error:
-        raise unreadable(folder, error) from None
+    left = [name for name in names_in(folder) if name.endswith(SUFFIX) and name not in known]
     if not left:
         return tuple(pieces.notes)
     return (

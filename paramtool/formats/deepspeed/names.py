@@ -16,7 +16,7 @@ import os
 import re
 
 from paramtool.errors import FormatError, some
-from paramtool.formats.files import unreadable
+from paramtool.formats.files import names_in
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.paths import named_beside
 
@@ -79,14 +79,6 @@ def _split(folder: str, what: str) -> FormatError:
         f"{folder}: {what}; expected the files of mp_rank_00 alone, with the whole model",
         hint="save the model in one piece with the program that trained it (DeepSpeed's save_16bit_model)",
     )
-
-
-def names_in(folder: str) -> list[str]:
-    """The names in a folder, sorted."""
-    try:
-        return sorted(os.listdir(folder or os.curdir))
-    except OSError as error:
-        raise unreadable(folder, error) from None
 
 
 def latest(folder: str, kept: str = LATEST[0]) -> str:

@@ -16,8 +16,7 @@ from dataclasses import replace
 
 from paramtool.errors import plural
 from paramtool.formats import object_tree
-from paramtool.formats.deepspeed.agree import FlatGroups
-from paramtool.formats.deepspeed.states import OPTIMIZER, Findings, tensor, vector, wholes
+from paramtool.formats.deepspeed.states import OPTIMIZER, Findings, FlatGroups, tensor, vector, wholes
 from paramtool.formats.joined import FolderTensors
 from paramtool.formats.policy import merged
 from paramtool.model.checkpoint import Checkpoint, Unknown
@@ -53,7 +52,7 @@ def masters(flat: FlatGroups, joined: FolderTensors, name_of: Callable[[str], st
     for group, shapes in enumerate(flat.shapes):
         views = [rank.masters[group] for rank in flat.ranks]
         for name, shape in shapes.items():
-            _join(flat, joined, (name_of(name), shape), (name, views))
+            _join(flat, joined, name_of(name), shape, name, views)
 
 
 def state(flat: FlatGroups, joined: FolderTensors, findings: Findings) -> State:
@@ -66,23 +65,22 @@ def state(flat: FlatGroups, joined: FolderTensors, findings: Findings) -> State:
             findings.add(f"group {group}: its ranks keep different state: {kept}")
             continue
         for slot in held[0]:
-            for name, node in _slot(flat, joined, findings, (group, slot, [one[slot] for one in held])):
+            for name, node in _slot(flat, joined, findings, group, slot, [one[slot] for one in held]):
                 found[name][slot] = node
         assert shapes.keys() <= found.keys()
     return found
 
 
 def _slot(
-    flat: FlatGroups, joined: FolderTensors, findings: Findings, held: tuple[int, str, list[Node]]
+    flat: FlatGroups, joined: FolderTensors, findings: Findings, group: int, slot: str, nodes: list[Node]
 ) -> Iterator[tuple[str, Node]]:
     """One slot of the parameters of a group: its own elements for each, or one value for all of them."""
-    group, slot, nodes = held
     files = [rank.file.views() for rank in flat.ranks]
     views = [vector(one, node) for one, node in zip(files, nodes, strict=True)]
     if all(view is not None and _reaches(flat, group, rank, view.numel) for rank, view in enumerate(views)):
         for name, shape in flat.shapes[group].items():
             at = f"{AT}.state.{name}.{slot}"
-            _join(flat, joined, (at, shape), (name, views))
+            _join(flat, joined, at, shape, name, views)
             yield name, TensorRef(at)
         return
     single = [one.get(tensor(node)) for one, node in zip(files, nodes, strict=True)]
@@ -126,10 +124,9 @@ def _content(file: Checkpoint, view: View) -> tuple[object, ...]:
 
 
 def _join(
-    flat: FlatGroups, joined: FolderTensors, made: tuple[str, Shape], held: tuple[str, Sequence_[View | None]]
+    flat: FlatGroups, joined: FolderTensors, at: str, shape: Shape, name: str, views: Sequence_[View | None]
 ) -> None:
     """Add a tensor, with its name and shape, of a parameter from the vectors of all ranks."""
-    (at, shape), (name, views) = made, held
     pieces = [
         (flat.ranks[one.rank].file, piece(view, one.start, one.numel))
         for one in flat.fragments[name]

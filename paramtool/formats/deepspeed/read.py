@@ -16,14 +16,17 @@ from collections.abc import Iterator, Sequence
 
 from paramtool.errors import plural, some
 from paramtool.formats.deepspeed import names, optimizer
-from paramtool.formats.deepspeed.agree import check_groups, check_models, check_ranks, of_slices
 from paramtool.formats.deepspeed.names import RankFiles
 from paramtool.formats.deepspeed.optimizer import AT, FRAGMENTS, MASTERS, checkpoint, last_mark, piece
 from paramtool.formats.deepspeed.states import (
     Findings,
     ModelStates,
     OptimizerStates,
+    check_groups,
+    check_models,
+    check_ranks,
     model_states,
+    of_slices,
     optimizer_states,
 )
 from paramtool.formats.files import is_folder

@@ -20,7 +20,6 @@ from math import prod
 
 from paramtool.errors import plural, some
 from paramtool.formats.deepspeed import names, optimizer
-from paramtool.formats.deepspeed.agree import check_models
 from paramtool.formats.deepspeed.optimizer import AT, GROUPS, MASTERS, checkpoint, last_mark
 from paramtool.formats.deepspeed.read import joined_module, lacks, stored
 from paramtool.formats.deepspeed.states import (
@@ -28,13 +27,14 @@ from paramtool.formats.deepspeed.states import (
     OPTIMIZER,
     Findings,
     ModelStates,
+    check_models,
     model_states,
     pairs,
     read_file,
     tensor,
     whole,
 )
-from paramtool.formats.files import is_folder, open_source
+from paramtool.formats.files import is_folder, names_in, open_source
 from paramtool.formats.joined import FolderTensors
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Node, TensorRef, under
@@ -75,7 +75,7 @@ class _UniversalFolder:
         assert common is not None
         first, sliced = models[0], not self.files.model
         # Parameters that have no folder, and folders of no tensor of the model
-        inside = {name for name in names.names_in(self.folder) if is_folder(os.path.join(self.folder, name))}
+        inside = {name for name in names_in(self.folder) if is_folder(os.path.join(self.folder, name))}
         wanted = [name for group in first.shapes for name in group]
         if lost := [name for name in wanted if name not in inside]:
             self.findings.add(f"{names.UNIVERSAL}/ lacks {plural(len(lost), 'parameter')}: {some(lost, _SHOWN)}")
@@ -150,7 +150,7 @@ class _UniversalFolder:
     def _held(self, name: str) -> Iterator[tuple[str, Checkpoint]]:
         """The files of a parameter that can be read."""
         folder = os.path.join(self.folder, name)
-        for called in names.names_in(folder):
+        for called in names_in(folder):
             if called.endswith(SUFFIX) and (file := self._file(os.path.join(folder, called))) is not None:
                 yield called.removesuffix(SUFFIX), file
 
@@ -181,9 +181,9 @@ class _UniversalFolder:
     def _again(self, model: ModelStates) -> Iterator[str]:
         """A note for tensors of `module` that have an fp32.pt as well; their files count as read."""
         trained = {name for group in model.shapes for name in group}
-        other = [name for name in names.names_in(self.folder) if name in model.module and name not in trained]
+        other = [name for name in names_in(self.folder) if name in model.module and name not in trained]
         for name in other:
-            for called in names.names_in(os.path.join(self.folder, name)):
+            for called in names_in(os.path.join(self.folder, name)):
                 file, source = open_source(os.path.join(self.folder, name, called))
                 file.close()
                 self.sources.append(source)

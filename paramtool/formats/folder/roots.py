@@ -3,7 +3,6 @@
     .metadata, __0_0.distcp                               dcp        torch.distributed.checkpoint
     pytorch_model_fsdp_0/.metadata, optimizer_0/.metadata fsdp       accelerate's save_state with FSDP, sharded
     trainer_state.json, optimizer.pt                      trainer    transformers' Trainer
-    random_states_0.pkl, optimizer.bin                    accelerate save_state
     zero_pp_rank_0_mp_rank_00_optim_states.pt             deepspeed  a step of DeepSpeed, with ZeRO
     zero/                                                 universal  DeepSpeed's universal checkpoint
     latest, global_step10/                                steps      what DeepSpeed saved, of which `latest` names one
@@ -41,10 +40,6 @@ class Root:
     """Patterns of names; a folder of this kind has a file or a folder for each."""
     weights: str = ""
     """The file or the folder that the weights are read from, if it always has this name."""
-    optimizers: tuple[str, ...] = ()
-    """Patterns of the files or folders with the states of optimizers that are not in the weights' own."""
-    extra: tuple[str, ...] = ()
-    """Patterns of what else a training resumes from."""
     module: str = ""
     """The module with `read(path) -> Checkpoint`, imported when such a folder is read."""
     parts: str = ""
@@ -60,34 +55,21 @@ class Root:
 
 _STEPS = ("deepspeed", "universal")
 """The kinds of a folder of one step."""
-_RESUMED = (r"scheduler(_\d+)?\.(pt|bin)", r"scaler\.pt", r"rng_state(_\d+)?\.pth", r"random_states_\d+\.pkl")
-
 ROOTS = (
     Root("steps", (), named_by=LATEST, module="paramtool.formats.deepspeed.read"),
     Root("dcp", (r"\.metadata", r".*\.distcp"), ".metadata", module="paramtool.formats.dcp.read"),
-    # accelerate/utils/fsdp_utils.py of 1.15: FSDP_MODEL_NAME and OPTIMIZER_NAME
-    Root(
-        "fsdp", (r"pytorch_model_fsdp_\d+",), "pytorch_model_fsdp_0/.metadata", (r"optimizer_\d+",), _RESUMED,
-        module="paramtool.formats.dcp.read",
-    ),
+    # accelerate/utils/fsdp_utils.py of 1.15: FSDP_MODEL_NAME
+    Root("fsdp", (r"pytorch_model_fsdp_\d+",), "pytorch_model_fsdp_0/.metadata", "paramtool.formats.dcp.read"),
     # transformers/trainer.py of 5.23
-    Root(
-        "trainer", (r"trainer_state\.json", r"optimizer\.(pt|bin)"), "", (r"optimizer\.(pt|bin)",),
-        (*_RESUMED, r"trainer_state\.json", r"training_args\.bin"),
-    ),
+    Root("trainer", (r"trainer_state\.json", r"optimizer\.(pt|bin)")),
     # DeepSpeed 0.19: runtime/engine.py, `_get_zero_ckpt_name`, and checkpoint/ds_to_universal.py
     Root(
-        "universal", (r"zero", r"(zero_pp_rank_\d+_)?mp_rank_\d+_model_states\.pt"), "", (r"zero",),
+        "universal", (r"zero", r"(zero_pp_rank_\d+_)?mp_rank_\d+_model_states\.pt"),
         module="paramtool.formats.deepspeed.universal", parts=r".*_states\.pt",
     ),
     Root(
-        "deepspeed", (r".*zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt",), "", (r".*_optim_states\.pt",),
+        "deepspeed", (r".*zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt",),
         module="paramtool.formats.deepspeed.read", parts=r".*_states\.pt",
-    ),
-    # accelerate/checkpointing.py of 1.15, `save_accelerator_state`
-    Root(
-        "accelerate", (r"random_states_\d+\.pkl",), "", (r"optimizer(_\d+)?\.bin",),
-        (*_RESUMED, r"sampler(_\d+)?\.bin"),
     ),
 )  # fmt: skip
 """The kinds; the first that a folder has the marks of is its kind."""
@@ -111,20 +93,17 @@ def _is(root: Root, folder: str, names: list[str]) -> bool:
     """Whether a folder with these names is of a kind."""
     if not root.named_by:
         return all(_is_any(mark, names) for mark in root.marks)
-    if not any(name in names for name in root.named_by) or any(map(_is_weights, names)):
+    if not any(name in names for name in root.named_by) or any(
+        n.endswith(suffixes()) and not is_training_state(n) for n in names
+    ):
         return False
-    return _step(inside(folder, root)) is not None
+    return step_of(inside(folder, root)) is not None
 
 
-def _step(folder: str) -> Root | None:
+def step_of(folder: str) -> Root | None:
     """The kind of a folder of one step of DeepSpeed; None if it is none."""
     names = _names(folder)
     return next((one for one in ROOTS if one.kind in _STEPS and _is(one, folder, names)), None)
-
-
-def is_step(folder: str) -> bool:
-    """Whether a folder is that of one step of DeepSpeed."""
-    return _step(folder) is not None
 
 
 def lost(folder: str) -> str:
@@ -133,10 +112,6 @@ def lost(folder: str) -> str:
     if named is None or os.path.isdir(os.path.join(folder, named[1])):
         return ""
     return f"{named[0]!r} says that the step is in the folder {named[1]!r:.200}, which is not there"
-
-
-def _is_weights(name: str) -> bool:
-    return name.endswith(suffixes()) and not is_training_state(name)
 
 
 def inside(folder: str, root: Root) -> str:
@@ -171,14 +146,13 @@ def models_inside(folder: str) -> list[str]:
 def left_behind(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
     """Files of a folder that was read by a module that look like those of its checkpoint and are of another one."""
     folder = os.path.dirname(path)
-    root = root_of(folder) if weights_of(folder) == path else None
-    known = {os.path.basename(file.path) for file in checkpoint.files}
-    names = sorted(set(os.listdir(folder or os.curdir)) - known) if root else []
-    return (
-        tuple(os.path.join(folder, name) for name in names for mark in root.marks if re.fullmatch(mark, name))
-        if root
-        else ()
+    root = root_of(folder)
+    if root is None or not root.module or os.path.join(folder, root.weights) != path:
+        return ()
+    names = sorted(
+        {*os.listdir(folder or os.curdir)}.difference(os.path.basename(file.path) for file in checkpoint.files)
     )
+    return tuple(os.path.join(folder, name) for name in names for mark in root.marks if re.fullmatch(mark, name))
 
 
 def through(read: Read) -> Read:
@@ -193,7 +167,7 @@ def through(read: Read) -> Read:
         if root and root.named_by:
             # The checkpoint of the folder inside that a file names; the file counts as read
             place = inside(folder, root)
-            step = _step(place)
+            step = step_of(place)
             assert step is not None
             found = step.read(os.path.join(place, ""))
             named = [name for name in root.named_by if latest(folder, name)]

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from paramtool.errors import FormatError, ParamtoolError, UsageError, leading, listed, plural, some
 from paramtool.formats import sniff, strict_json
-from paramtool.formats.files import unreadable
+from paramtool.formats.files import names_in, unreadable
 from paramtool.formats.folder import rank_files, roots
 from paramtool.formats.folder.copies import compared, holds_more, holds_weights, is_main, is_something_else
 from paramtool.formats.folder.training_files import is_training_state
@@ -200,7 +200,7 @@ def inner(folder: str) -> list[str]:
                 continue
             if is_beside and any(fnmatchcase(item.name.lower(), pattern) for pattern in COPIES):
                 continue
-            if roots.is_step(item.path):
+            if roots.step_of(item.path):
                 found.append(name)
                 continue
             if any(is_main(path) for path in _files(item.path)):
@@ -510,7 +510,7 @@ def no_weights(folder: str) -> FormatError:
     """A folder without weights that can be read."""
     from paramtool.formats import foreign
 
-    names = _names(folder)
+    names = names_in(folder)
     if os.path.isfile(os.path.join(folder, METADATA)) and (found := _without_parts(folder)):
         return found
     if any(name.endswith(sniff.DISTRIBUTED) for name in names):
@@ -525,13 +525,6 @@ def no_weights(folder: str) -> FormatError:
     what = "is a folder without weights files and without an index" if names else "is an empty folder"
     hints = (f"looked for {LOOKED_FOR}; name the file itself if it has another name", *installed().broken)
     return FormatError(f"{folder}: {what}", hint="; ".join(hints))
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError as failed:
-        raise unreadable(folder, failed) from None
 
 
 def _without_parts(folder: str) -> FormatError | None:

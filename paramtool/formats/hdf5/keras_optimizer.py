@@ -146,13 +146,9 @@ def variables(checkpoint: Checkpoint, shapes: Shapes) -> Variables | str:
     places = {(one.head, tuple(map(len, one.blocks)), one.tail, one.is_scaled) for one in fitting}
     if len(places) > 1:
         return f"it is called {name!r}, and its variables can be several things; a `.keras` file says which"
-    return fitting[0] if len(fitting) == 1 else _unnamed(fitting[0])
-
-
-def _unnamed(one: Variables) -> Variables:
-    """Variables of which it is not known what they are, but where."""
-    words = (f"slot {k}" for k in range(sum(map(len, one.blocks))))
-    return one._replace(blocks=tuple(tuple(next(words) for _ in block) for block in one.blocks))
+    one, *others = fitting
+    words = (f"slot {k}" for k in range(sum(map(len, one.blocks))))  # it is not known what they are, but where
+    return one._replace(blocks=tuple(tuple(next(words) for _ in block) for block in one.blocks)) if others else one
 
 
 def _has_variables(one: Variables, shapes: Sequence[Shape | None], model: Counter[tuple[int, ...]]) -> bool:

@@ -90,7 +90,10 @@ def walked(reader: Reader, source: SourceFile) -> GraphWalk:
             hint="get or export the file again",
         )
     walk = GraphWalk(reader, Tensors(reader, source))
-    walk.metadata = _metadata(walk, model)
+    for key, value in pairs(reader, model, "metadata_props"):
+        if key in walk.metadata:
+            walk.defect(f"metadata_props has {key!r:.200} twice; expected each key once")
+        walk.metadata[key] = value
     walk.producer = " ".join(filter(None, (reader.text(model, f"producer_{part}") for part in ("name", "version"))))
     said = said_networks(walk.metadata.pop(proto.NETWORKS, ""))
     walk.defaults = {name for one in said.values() for name in one.states}
@@ -167,7 +170,9 @@ class GraphWalk:
             [self.reader.text(info, "name") for info in infos(self.reader, graph, part)] for part in ("input", "output")
         )
         self.operands.graph(prefix, given, made, outer=around)
-        self.operands.parameters |= {prefix + name for name in said_parameters(self.reader, graph)}
+        for info in infos(self.reader, graph, "value_info", "input"):
+            if any(key == KIND and value in SAID for key, value in pairs(self.reader, info, "metadata_props")):
+                self.operands.parameters.add(prefix + self.reader.text(info, "name"))
         for place in graph.get("initializer", ()):
             name = self.tensors.name(place)
             if prefix or name not in self.defaults or not self.is_zero(place):
@@ -175,7 +180,13 @@ class GraphWalk:
         for sparse in self.reader.messages(graph, "sparse_initializer", proto.SPARSE_TENSOR):
             name = self.reader.text(self.reader.inner(sparse, "values", TENSOR), "name")
             self.sparse(sparse, name, prefix, scope)
-        self.sizes |= {prefix + name: shape for name, shape in given_sizes(self.reader, graph).items()}
+        for info in infos(self.reader, graph, "input", "value_info"):  # None for a size that is not fixed
+            inner = info
+            for step, fields in (("type", proto.TYPE), ("tensor_type", proto.TENSOR_TYPE), ("shape", proto.SHAPE)):
+                inner = self.reader.inner(inner, step, fields)
+            axes = self.reader.messages(inner, "dim", proto.DIMENSION)
+            if shape := tuple(self.reader.number(a, "dim_value") if "dim_value" in a else None for a in axes):
+                self.sizes[prefix + self.reader.text(info, "name")] = shape
         for name in (prefix + name for name in given):
             if name not in self.found:
                 self.uses.signals[name] = Signal(frozenset({""}))
@@ -414,16 +425,6 @@ class GraphWalk:
             raise Defects(self.reader.where, self.defects, more=self.more)
 
 
-def _metadata(walk: GraphWalk, model: Message) -> dict[str, str]:
-    """The model's own metadata."""
-    found: dict[str, str] = {}
-    for key, value in pairs(walk.reader, model, "metadata_props"):
-        if key in found:
-            walk.defect(f"metadata_props has {key!r:.200} twice; expected each key once")
-        found[key] = value
-    return found
-
-
 def pairs(reader: Reader, message: Message, name: str) -> Iterator[tuple[str, str]]:
     """(key, value) of the entries that a field of a message holds."""
     for entry in reader.messages(message, name, proto.ENTRY):
@@ -520,30 +521,10 @@ def infos(reader: Reader, graph: Message, *parts: str) -> Iterator[Message]:
         yield from reader.messages(graph, part, proto.VALUE_INFO)
 
 
-def given_sizes(reader: Reader, graph: Message) -> dict[str, tuple[int | None, ...]]:
-    """The shapes that a graph declares for its inputs and for values inside it; None for a size that is not fixed."""
-    found: dict[str, tuple[int | None, ...]] = {}
-    for info in infos(reader, graph, "input", "value_info"):
-        inner = info
-        for step, fields in (("type", proto.TYPE), ("tensor_type", proto.TENSOR_TYPE), ("shape", proto.SHAPE)):
-            inner = reader.inner(inner, step, fields)
-        dims = reader.messages(inner, "dim", proto.DIMENSION)
-        if shape := tuple(reader.number(dim, "dim_value") if "dim_value" in dim else None for dim in dims):
-            found[reader.text(info, "name")] = shape
-    return found
-
-
 SAID = ("PARAMETER", "BUFFER")
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 """The key under which torch's exporter says what a value of the graph is in the model (torch 2.13,
 torch/onnx/_internal/exporter/_core.py; the words are those of torch.export.graph_signature.InputKind)."""
-
-
-def said_parameters(reader: Reader, graph: Message) -> Iterator[str]:
-    """The values of a graph that the exporter itself calls parameters or buffers of the model."""
-    for info in infos(reader, graph, "value_info", "input"):
-        if any(key == KIND and value in SAID for key, value in pairs(reader, info, "metadata_props")):
-            yield reader.text(info, "name")
 
 
 def content(reader: Reader, stored: Found | object) -> bytes | None:

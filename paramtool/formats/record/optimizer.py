@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from paramtool.formats.record.damage import HINT, reading, versioned
 from paramtool.lazy_dataclass import frozen
 
+Recorded = Mapping[str, Mapping[str, str]]
+"""{path of an optimizer: the names of its entries, by their keys}"""
 KEY = "paramtool.optimizer"
 VERSION = 1
 

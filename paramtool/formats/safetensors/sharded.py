@@ -57,9 +57,8 @@ def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
     held, storages = _numbered(shards)
     metadata, notes = _merge_metadata(omit(shards, linked))
     if recorded is None:
-        _check_records(path, said, shards)
         entries = {name: entry for those in held.values() for name, entry in those.items()}
-        _check_trees(path, shards, entries)
+        _check_records(path, said, shards, entries)
         entries = _declared(entries, said)
         extra = [n for n, e in entries.items() if n not in weight_map and not e.link]
         if extra:
@@ -119,26 +118,24 @@ def _numbered(shards: Mapping[str, Checkpoint]) -> tuple[dict[str, dict[str, Ent
     return entries, storages if plain is None else plain
 
 
-def _check_records(path: str, index_metadata: Mapping[str, Any], shards: Mapping[str, Checkpoint]) -> None:
-    """Defects if the records of shards contradict each other, or lack a name of the record in the index."""
-    links = {n: e.link.position for shard in shards.values() for n, e in shard.entries.items() if e.link}
+def _check_records(
+    path: str, index_metadata: Mapping[str, Any], shards: Mapping[str, Checkpoint], entries: Entries
+) -> None:
+    """Defects if the records of shards contradict each other or that of the index, or refer to what no shard has."""
     text = index_metadata.get(record.KEY)
     document = record.document(path, text) if isinstance(text, str) else {}
     record.form(path, document, ())
-    placed = {name: position for name, position in links.items() if position >= 0}
-    defects = list(record.shards(document, placed))
+    placed = {n: e.link.position for n, e in entries.items() if e.link and e.link.position >= 0}
+    what = "the objects in its alias record refer to a tensor"
+    defects = [*record.shards(document, placed)] or [
+        f"{file}: {what} {name!r:.200}, which no shard has"
+        for file, shard in shards.items()
+        if shard.producer == "paramtool"
+        for name in objects.tensor_names(shard.objects)
+        if name not in entries
+    ]
     if defects:
         raise Defects(path, defects, record.CHANGED)
-
-
-def _check_trees(path: str, shards: Mapping[str, Checkpoint], entries: Entries) -> None:
-    """Defects if the objects that a shard records refer to a tensor that no shard has."""
-    trees = {file: shard.objects for file, shard in shards.items() if shard.producer == "paramtool"}
-    stray = [(f, name) for f, tree in trees.items() for name in objects.tensor_names(tree) if name not in entries]
-    if stray:
-        what = "the objects in its alias record refer to a tensor"
-        lines = [f"{file}: {what} {name!r:.200}, which no shard has" for file, name in stray]
-        raise Defects(path, lines, record.CHANGED)
 
 
 def _read_shards(

@@ -21,7 +21,6 @@ from paramtool.formats.pickle.values import Use
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, PickledTensor, StorageRef, storage_dtype
 from paramtool.formats.torch.storages import Storages, checkpoint_of
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, SourceFile
 
 COUNT = Struct("<q")
@@ -108,23 +107,28 @@ def read_tar(file: BinaryIO, source: SourceFile) -> Checkpoint:
     data = Contents(file, source.nbytes)
     storages = Storages(source)
     # `count`, then for each storage `(key, location, type)`, i64 elements, bytes; then the views on them.
-    reader = _TarReader(storages, data, *places["storages"], "storages")
+    reader = _TarReader(storages, data, *places["storages"], f"{where}: storages")
     refs: dict[str, StorageRef] = {}
     backings: dict[str, Backing] = {}
     for _ in range(reader.count()):
         key, location, type_ = reader.row(3)
-        dtype = _tar_dtype(reader, type_)
+        try:
+            dtype = storage_dtype(type_)
+        except ValueError as error:
+            raise FormatError(f"{where}: storages: {error}") from None
+        if dtype is None:
+            raise FormatError(f"{where}: storages: an untyped storage, which torch 0.1 did not have")
         (numel,) = reader.numbers("<q")
         start = reader.position
         reader.position = reader.skip(numel * dtype.block_bytes)
         refs[str(key)] = storages.ref(str(key), dtype, numel, str(location))
-        backings[str(key)] = ByteRange(storages.source.path, start, reader.position)
+        backings[str(key)] = ByteRange(where, start, reader.position)
     views = reader.unpickle()
     for view in views if isinstance(views, list) else ():
         target, root, offset, _ = reader.as_row(view, 4)
         ref = refs.get(str(root))
         if ref is None or ref.dtype is None or type(offset) is not int or offset < 0:
-            raise FormatError(f"{storages.source.path}: storages: a view of storage {root!r:.40}, which is missing")
+            raise FormatError(f"{where}: storages: a view of storage {root!r:.40}, which is missing")
         refs[str(target)] = ref._replace(byte_start=ref.byte_start + offset * ref.dtype.block_bytes)
     tensors = _tar_tensors(storages, data, places["tensors"], refs)
     known = {**refs, **tensors}
@@ -150,11 +154,12 @@ class _TarReader:
     data: Contents
     position: int
     stop: int
-    label: str
+    where: str
+    """The file and the member, for errors."""
 
     def unpickle(self) -> object:
         """The next pickle."""
-        result = self.storages.run(self.data, self.position, f"{self.storages.source.path}: {self.label}")
+        result = self.storages.run(self.data, self.position, self.where)
         self.position = self.skip(result.stop - self.position)
         return result.value
 
@@ -168,15 +173,14 @@ class _TarReader:
     def skip(self, nbytes: int) -> int:
         """The position `nbytes` further; FormatError if the member ends before."""
         if nbytes < 0 or self.position + nbytes > min(self.stop, len(self.data)):
-            path = self.storages.source.path
-            raise FormatError(f"{path}: {self.label}: byte {self.position}: needs {nbytes} more bytes; it is truncated")
+            raise FormatError(f"{self.where}: byte {self.position}: needs {nbytes} more bytes; it is truncated")
         return self.position + nbytes
 
     def count(self) -> int:
         """The next pickle, which must be a count."""
         found = self.unpickle()
         if type(found) is not int or not 0 <= found <= self.stop - self.position:
-            raise FormatError(f"{self.storages.source.path}: {self.label}: found {found!r:.40}; expected a count")
+            raise FormatError(f"{self.where}: found {found!r:.40}; expected a count")
         return found
 
     def row(self, length: int) -> tuple[object, ...]:
@@ -186,28 +190,18 @@ class _TarReader:
     def as_row(self, found: object, length: int) -> tuple[object, ...]:
         """A value that must be a tuple of that length."""
         if not isinstance(found, (tuple, list)) or len(found) != length:
-            raise FormatError(f"{self.storages.source.path}: {self.label}: expected {plural(length, 'value')} in a row")
+            raise FormatError(f"{self.where}: expected {plural(length, 'value')} in a row")
         return tuple(found)
 
 
 Places = tuple[int, int]
 
 
-def _tar_dtype(reader: _TarReader, type_: object) -> DType:
-    try:
-        dtype = storage_dtype(type_)
-    except ValueError as error:
-        raise FormatError(f"{reader.storages.source.path}: storages: {error}") from None
-    if dtype is None:
-        raise FormatError(f"{reader.storages.source.path}: storages: an untyped storage, which torch 0.1 did not have")
-    return dtype
-
-
 def _tar_tensors(
     storages: Storages, data: Contents, place: Places, refs: Mapping[str, StorageRef]
 ) -> dict[str, PickledTensor]:
     """`count`, then for each tensor `(key, storage key, type)`, i32 axes, 4 unused bytes, sizes, strides, offset."""
-    reader = _TarReader(storages, data, *place, "tensors")
+    reader = _TarReader(storages, data, *place, f"{storages.source.path}: tensors")
     tensors: dict[str, PickledTensor] = {}
     rebuild: Callable[..., object] = CONSTRUCTORS["torch._utils._rebuild_tensor"]
     for _ in range(reader.count()):
@@ -215,11 +209,11 @@ def _tar_tensors(
         axes, _unused = reader.numbers("<ii")
         if not 0 <= axes <= 64 or str(storage) not in refs:
             count = plural(axes, "axis", "axes")
-            raise FormatError(f"{storages.source.path}: tensors: {key!r:.40}: {count} on storage {storage!r:.40}")
+            raise FormatError(f"{reader.where}: {key!r:.40}: {count} on storage {storage!r:.40}")
         shape, strides = reader.numbers(f"<{axes}q"), reader.numbers(f"<{axes}q")
         (offset,) = reader.numbers("<q")
         try:
             tensors[str(key)] = rebuild(refs[str(storage)], offset, shape, strides)  # type: ignore[assignment]
         except ValueError as error:
-            raise FormatError(f"{storages.source.path}: tensors: {key!r:.40}: {error}") from None
+            raise FormatError(f"{reader.where}: {key!r:.40}: {error}") from None
     return tensors

@@ -492,17 +492,6 @@ _TORCH_WORDS = {
 _NUMPY_KINDS = {"float", "int", "uint", "complex"}
 KNOWN = _Known()
 
-__all__ = [
-    "CONSTRUCTORS",
-    "KNOWN",
-    "InlineView",
-    "PickledTensor",
-    "StorageRef",
-    "array_tensor",
-    "storage_dtype",
-]
-
-
 # --- Which part of a tensor a rank saved, as torch.distributed says it -----------------------------------------------
 #
 #     DTensor        {"_local_tensor": T, "_spec": DTensorSpec(mesh, placements, tensor_meta, shard_order)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import field, replace
-from typing import NamedTuple, NoReturn, TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from paramtool.errors import UnsafeError
 from paramtool.formats.pickle.numpy_values import DTYPE, NumpyArray, NumpyDtype, NumpyScalar
@@ -65,6 +65,16 @@ class Bounds:
             tensors=max(MIN_TENSORS, pickle_nbytes // 4),
             characters=max(MIN_CHARACTERS, 64 * pickle_nbytes),
         )
+
+    def refuse(self, where: str, places: int, tensors: int, characters: int) -> None:
+        """UnsafeError where a value unfolds further."""
+        for number, most, what in (
+            (places, self.places, "places"), (tensors, self.tensors, "tensors"),
+            (characters, self.characters, "characters of names and strings"),
+        ):  # fmt: skip
+            if number > most:
+                found = f"its objects unfold to more than {most:,} {what}"
+                raise UnsafeError(f"{where}: {found}, with everything at each of its places; it is a bomb")
 
 
 BARE = "tensor"
@@ -164,16 +174,8 @@ class Walk:
         self.places += places
         self.characters += characters
         most = self.bounds
-        if self.places > most.places:
-            self._refuse(f"{most.places:,} places")
-        if len(self.tensors) > most.tensors:
-            self._refuse(f"{most.tensors:,} tensors")
-        if self.characters > most.characters:
-            self._refuse(f"{most.characters:,} characters of names and strings")
-
-    def _refuse(self, limit: str) -> NoReturn:
-        found = f"its objects unfold to more than {limit}"
-        raise UnsafeError(f"{self.where}: {found}, with everything at each of its places; it is a bomb")
+        if self.places > most.places or len(self.tensors) > most.tensors or self.characters > most.characters:
+            most.refuse(self.where, self.places, len(self.tensors), self.characters)
 
     def _name(self, path: Path, tensor: PickledTensor) -> str:
         self.tensors.append((path, tensor))

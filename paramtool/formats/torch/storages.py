@@ -205,13 +205,19 @@ def _found(checkpoint: Checkpoint, shared: Node | None) -> tuple[dict[str, str],
     """{name that is not stored: the name that holds its data}, and the errors of the others."""
     if not isinstance(shared, objects.Mapping) or not shared.items:
         return {}, []
-    pairs = dict(_texts(shared))
+    pairs = {
+        key: value.value
+        for key, value in shared.items
+        if isinstance(key, str) and isinstance(value, Leaf) and isinstance(value.value, str)
+    }
     wrong = ["is not made of names"] if len(pairs) < len(shared.items) else []
     views = checkpoint.views()
     found: dict[str, str] = {}
     for name, owner in pairs.items():
         if f"{MODULE}.{name}" in checkpoint.entries:
-            wrong += _stored_apart(checkpoint, name, owner)
+            mine, other = (checkpoint.entries.get(f"{MODULE}.{one}") for one in (name, owner))
+            if mine is not None and other is not None and mine.value != other.value:
+                wrong.append(f"says that {name!r} is {owner!r}, but both are stored separately: they are not tied")
         elif f"{MODULE}.{(last := holder(pairs, name))}" in views:
             found[name] = last
         elif last in pairs:
@@ -239,13 +245,6 @@ def _partitioned(checkpoint: Checkpoint, shapes: Node | None) -> Iterator[str]:
         )
 
 
-def _texts(node: objects.Mapping) -> Iterator[tuple[str, str]]:
-    """The items of a mapping whose key and value are strings."""
-    for key, value in node.items:
-        if isinstance(key, str) and isinstance(value, Leaf) and isinstance(value.value, str):
-            yield key, value.value
-
-
 def holder(pairs: Mapping[str, str], name: str) -> str:
     """The name at the end of a chain of pairs; a name of the chain if it is a cycle."""
     seen = set()
@@ -253,14 +252,6 @@ def holder(pairs: Mapping[str, str], name: str) -> str:
         seen.add(name)
         name = pairs[name]
     return name
-
-
-def _stored_apart(checkpoint: Checkpoint, name: str, owner: str) -> list[str]:
-    """A note if both names are stored and share nothing."""
-    mine, other = (checkpoint.entries.get(f"{MODULE}.{one}") for one in (name, owner))
-    if mine is None or other is None or mine.value == other.value:
-        return []
-    return [f"says that {name!r} is {owner!r}, but both are stored separately: they are not tied"]
 
 
 def _added(checkpoint: Checkpoint, parts: Mapping[objects.Key, Node], found: Mapping[str, str]) -> Checkpoint:

@@ -182,29 +182,23 @@ def _clashes(
     shapes: list[ShapeClash] = []
     types: list[TypeClash] = []
     for name, entry in present.items():
-        want = wanted[name]
-        found = plain_window(entry.value)
+        want, found, view = wanted[name], plain_window(entry.value), wanted[name].view
         if found is None:
-            if want.kind != kind_of(entry.value) or isinstance(entry.value, NoData | Unreadable):
-                types.append(
-                    TypeClash(
-                        name,
-                        kind_of(entry.value),
-                        (want.kind or (want.view.dtype.name if want.view else "a plain tensor")),
-                    )
-                )
+            kind = kind_of(entry.value)
+            if want.kind != kind or isinstance(entry.value, NoData | Unreadable):
+                wants = want.kind or (view.dtype.name if view else "a plain tensor")
+                types.append(TypeClash(name, kind, wants))
             continue
-        if want.view is None:
-            if want.kind:
-                types.append(TypeClash(name, found.dtype.name, want.kind))
+        if view is None:
+            types += [TypeClash(name, found.dtype.name, want.kind)] * bool(want.kind)
             continue
-        found = as_pairs(found) if want.view.dtype.name == PAIRS else found
-        if found.shape != want.view.shape and (found.shape, want.view.shape) != ((1,), ()):  # torch takes [1] for []
-            shapes.append(ShapeClash(name, found.shape, want.view.shape))
-        elif not can_hold(want.view.dtype, found.dtype):
-            types.append(TypeClash(name, found.dtype.name, want.view.dtype.name))
-        elif name in packed and want.view.dtype != found.dtype:
-            types.append(TypeClash(name, f"{found.dtype.name}, quantised, with scales beside it", want.view.dtype.name))
+        found = as_pairs(found) if view.dtype.name == PAIRS else found
+        if found.shape != view.shape and (found.shape, view.shape) != ((1,), ()):  # torch takes [1] for []
+            shapes.append(ShapeClash(name, found.shape, view.shape))
+        elif not can_hold(view.dtype, found.dtype):
+            types.append(TypeClash(name, found.dtype.name, view.dtype.name))
+        elif name in packed and view.dtype != found.dtype:
+            types.append(TypeClash(name, f"{found.dtype.name}, quantised, with scales beside it", view.dtype.name))
     return tuple(shapes), tuple(types)
 
 

@@ -95,7 +95,15 @@ def apply(plan: Plan, entries: Entries, rules: TypeRules, packing: Packing | Non
                 f"to {dtype.name}",
                 hint="a rule --dtype NAME=DTYPE with the type that they have leaves them as they are",
             )
-        _refuse_split(plan, target, members, wanted)
+        by_type = grouped((wanted[name], name) for name in members)
+        if len(by_type) > 1:  # names that share memory
+            lines = [f"{some(held, MANY)}: {one.name}" for one, held in by_type.items()]
+            (one, first), second, *_ = by_type.items()
+            raise PlanError(
+                listed(f"{plan.source}: names that share memory would have different types:", lines),
+                hint=f"give both one: --dtype {quote(f'{second[1][0]}={one.name}')}"
+                + (f", or --keep-float32 {quote(first[0])}" if KEPT in by_type else ""),
+            )
         casts[target.name] = target.dtype.name
         is_scaled = not asked.scaled.keys().isdisjoint(members)
         targets.append(asked.dequantised(target, members, dtype) if is_scaled else target.cast(dtype))
@@ -274,20 +282,6 @@ def _lacking(plan: Plan, gone: Collection[str]) -> Plan:
         derived={name: how for name, how in plan.derived.items() if name in names},
         objects=without(plan.objects, gone),
     )
-
-
-def _refuse_split(plan: Plan, target: Target, members: list[str], wanted: Mapping[str, DType]) -> None:
-    """PlanError where names that share memory would get two types."""
-    by_type = grouped((wanted[name], name) for name in members)
-    if len(by_type) > 1:
-        lines = [f"{some(names, MANY)}: {dtype.name}" for dtype, names in by_type.items()]
-        first, second = list(by_type.values())[:2]
-        dtype = next(iter(by_type))
-        raise PlanError(
-            listed(f"{plan.source}: names that share memory would have different types:", lines),
-            hint=f"give both one: --dtype {quote(f'{second[0]}={dtype.name}')}"
-            + (f", or --keep-float32 {quote(first[0])}" if KEPT in by_type else ""),
-        )
 
 
 def _stored(plan: Plan, wanted: Mapping[str, DType]) -> Plan:
