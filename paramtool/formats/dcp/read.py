@@ -32,7 +32,7 @@ from paramtool.formats.dcp.metadata import (
 from paramtool.formats.files import is_folder, names_in, open_source, pread, unreadable
 from paramtool.formats.joined import FolderTensors
 from paramtool.formats.policy import merged
-from paramtool.formats.torch.read import read_archive
+from paramtool.formats.torch.archive import read_archive
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unknown, Value
