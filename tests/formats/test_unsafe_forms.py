@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import io
 import json
+import os
 import pickle
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +21,7 @@ import torch
 from safetensors.numpy import save_file
 
 import paramtool
+from paramtool.formats.hdf5 import keras_config
 from tests.contracts import makers_tensorflow as tf
 from tests.examples import shared
 from tests.hostile.command import quick
@@ -169,6 +174,74 @@ def test_names_in_keras_files(tmp_path: Path, suffix: str, held: str) -> None:
         ran = quick("inspect", folder if suffix == ".json" else path, cwd=tmp_path)
         assert ran.code == code, ran
         assert not code or "(named by " in ran.out + ran.err, ran
+
+
+def asked(value: object) -> list[str]:
+    """What makes a configuration unsafe, and its names."""
+    return [one.path for one in keras_config.marshalled({"config.json": json.dumps(value)})]
+
+
+def function(path: str) -> dict[str, object]:
+    module, _, name = path.rpartition(".")
+    return {"module": module, "class_name": "function", "config": name, "registered_name": name}
+
+
+def test_functions_of_keras_that_are_no_operations() -> None:
+    """Those that Keras itself refuses, by any of their names; and none that a layer can call."""
+    from keras.src import api_export
+    from keras.src.saving.serialization_lib import NON_MODELING_APIS
+
+    refused = {path for path in NON_MODELING_APIS if not path.endswith("clear_session")}  # which frees memory
+    for path in (*refused, "keras.src.utils.file_utils.urlretrieve", "tf_keras.src.utils.python_utils.func_load"):
+        assert asked(function(path)) == [path]
+        if path in api_export.REGISTERED_NAMES_TO_OBJS:
+            with pytest.raises(ValueError, match="not a modeling function"):
+                keras.saving.deserialize_keras_object(function(path))
+    rooms = re.compile(r"keras\.(activations|ops|losses|metrics|initializers|regularizers|constraints|random|layers)\b")
+    for path, held in api_export.REGISTERED_NAMES_TO_OBJS.items():
+        if rooms.match(path) and path not in ("keras.layers.TorchModuleWrapper", "keras.layers.TFSMLayer"):
+            module, _, name = path.rpartition(".")
+            named = {"module": module, "class_name": name, "config": {}} if isinstance(held, type) else function(path)
+            assert asked(named) == [], path
+    for name in ("normalize", "to_categorical"):
+        assert asked(function(f"keras.utils.{name}")) == []
+    for name in ("Sequential", "Functional", "Model"):
+        assert asked({"module": "keras.models", "class_name": name, "config": {}}) == []
+
+
+@pytest.mark.parametrize("module", ["keras.layers", "keras.src.utils.torch_utils", None])
+@pytest.mark.parametrize("escaped", [False, True])
+def test_a_pickle_in_a_configuration_of_keras(module: str | None, escaped: bool, tmp_path: Path) -> None:
+    """As Keras unpickles it, where its safe mode is off."""
+
+    class Fires:
+        def __reduce__(self) -> tuple[object, ...]:
+            return os.mkdir, (str(tmp_path / "fired"),)
+
+    torch.save(Fires(), held := io.BytesIO())
+    config = {"module": base64.b64encode(held.getvalue()).decode(), "name": "x"}
+    layer = {"module": module, "class_name": "TorchModuleWrapper", "config": config}
+    if module:
+        with contextlib.suppress(Exception):  # what it loads is no module
+            keras.saving.deserialize_keras_object(layer | {"config": dict(config)}, safe_mode=False)
+        assert (tmp_path / "fired").exists()
+    text = json.dumps({"class_name": "Sequential", "config": {"layers": [layer]}})
+    if escaped:
+        text = text.replace("TorchModuleWrapper", r"\u0054orch\u004dod\u0075leWrapper").replace(
+            "module", r"modul\u0065"
+        )
+    (tmp_path / "config.json").write_text(text)
+    for words in (("inspect", "config.json"), ("inspect", "."), ("check", ".")):
+        ran = quick(*words, cwd=tmp_path)
+        assert ran.code == 4 and "torch.load" in ran.out + ran.err, ran
+
+
+def test_a_layer_of_another_model_is_unsafe(tmp_path: Path) -> None:
+    """Keras' safe mode refuses it."""
+    layer = {"module": "keras.layers", "class_name": "TFSMLayer", "config": {"filepath": "there", "name": "x"}}
+    with pytest.raises(ValueError, match="disallow"):
+        keras.saving.deserialize_keras_object(layer)
+    assert asked({"layers": [layer]}) == ["tensorflow.saved_model.load"]
 
 
 @pytest.mark.parametrize("name", ["lambda.h5", "lambda.keras"])

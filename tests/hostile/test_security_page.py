@@ -120,7 +120,9 @@ hands a function to | unread:test_what_is_called_by_those_who_use_it
 **names**, called or not | forms:test_names_in_truncated_pickles
 changes the attributes | security:test_what_is_only_named_is_not_changed
 makes a tensor by | security:test_a_call_that_a_tensor_needs
-or if its Keras | forms:test_code_in_keras_files forms:test_code_of_older_keras forms:test_names_in_keras_files
+or if its Keras | forms:test_code_in_keras_files forms:test_code_of_older_keras
+holds marshalled code | forms:test_a_pickle_in_a_configuration_of_keras forms:test_a_layer_of_another_model_is_unsafe
+has Keras import | forms:test_names_in_keras_files forms:test_functions_of_keras_that_are_no_operations
 Objects of unknown classes | security:test_classes_that_only_hold_data
 command | [head of a table]
 `inspect` | doors:test_each_command files:test_the_document_of_several_paths
@@ -153,6 +155,10 @@ Names in `os` | doors:test_what_can_never_be_allowed doors:test_a_pattern_never_
 An allowed class is not | sentences:test_an_allowed_class_is_not_necessarily_writable
 Before a file is refused | pickles:test_what_it_would_call_is_listed
 Where the machine cannot | unread:test_no_prelude_hides_a_call unread:test_bytes_that_torch_loads_are_followed
+Nor is it followed | unread:test_what_is_called_by_those_who_use_it_behind_what_no_machine_follows
+Lines of text can | unread:test_words_are_no_pickle pickles:test_text_is_no_pickle
+A pickle that begins | pickles:test_any_pickle_that_calls_is_found_in_any_protocol
+Of any other data | unread:test_every_pickle_that_ends_too_soon
 If they call something | pickles:test_what_it_would_call_is_listed
 This covers plain pickles | pickles:test_any_pickle_that_calls_is_found_in_any_protocol
 NumPy arrays of objects | forms:test_arrays_of_objects_that_call

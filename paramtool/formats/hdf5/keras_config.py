@@ -108,8 +108,17 @@ def decoded(data: bytes) -> str:
     return data.decode(json.detect_encoding(data), "replace")
 
 
-ASKING = re.compile(r"ambda|odule|\\u00[67]")
-"""What JSON with the word "lambda" or "module" has, however it is escaped."""
+ASKING = re.compile(r"ambda|odule|TFSM|\\u00[4-7]")
+"""What JSON with "lambda", "module", "TorchModuleWrapper" or "TFSMLayer" has, however it is escaped."""
+LOADING = {"TorchModuleWrapper": "torch.load", "TFSMLayer": "tensorflow.saved_model.load"}
+"""Layers that unpickle a module, or load another model with its functions, when they are made."""
+NO_LAYERS = {
+    "utils", "saving", "config", "models", "preprocessing", "datasets", "export", "visualization",
+    "io", "io_ops", "file_io", "gfile", "script_ops",
+}  # fmt: skip
+"""Modules of Keras and TensorFlow whose functions are no operations: they download, read, write and load files."""
+OPERATIONS = ("normalize", "to_categorical")
+"""Those that are."""
 
 
 def marshalled(texts: Mapping[str, str]) -> Iterator[Unknown]:
@@ -118,7 +127,9 @@ def marshalled(texts: Mapping[str, str]) -> Iterator[Unknown]:
     Keras 3 writes `{"class_name": "__lambda__", ...}` (serialize_keras_object, keras/src/saving/serialization_lib.py),
     Keras 1 and 2 `"function_type": "lambda"` beside `function`, and the like for `mask` and `output_shape`
     (layers/core.py, Lambda.get_config).  A function or class that is only named is imported from its `module` (of Keras
-    1 and 2 also `mask_module`, ...): no code, but dangerous where its name is so in a pickle, as `os.system`.
+    1 and 2 also `mask_module`, ...): no code, but dangerous where its name is so in a pickle, as `os.system`, and where
+    it is a function of Keras' own that loads files, as `keras.utils.get_file` (NON_MODELING_APIS,
+    keras/src/saving/serialization_lib.py of 3.15).  What Keras' safe mode refuses to load is dangerous, too.
     JSON is read as Keras does, which is less strict than our own reader.
     """
     for source, text in texts.items():
@@ -139,6 +150,8 @@ def marshalled(texts: Mapping[str, str]) -> Iterator[Unknown]:
                 is_type = (key.endswith("_type") and found == "lambda" and key[:-5] in value for key, found in pairs)
                 if value.get("class_name") == "__lambda__" or any(is_type):
                     yield Unknown("marshal.loads", True, f"(the code of {where})")
+                if (loaded := LOADING.get(str(value.get("class_name")))) is not None:
+                    yield Unknown(loaded, True, f"(what {where} holds)")
                 yield from (Unknown(path, True, f"(named by {where})") for path in _imported(value))
                 waiting += [(inner, where) for inner in value.values()]
             elif isinstance(value, list):
@@ -155,8 +168,15 @@ def _imported(value: Mapping[str, Any]) -> Iterator[str]:
     for key in value:
         if key.endswith("module"):
             for name in (main, value.get(key[:-7] or "function")):
-                if isinstance(name, str) and policy.is_dangerous(path := f"{value[key]}.{name}"):
+                if isinstance(name, str) and (policy.is_dangerous(path := f"{value[key]}.{name}") or _loads(path)):
                     yield path
+
+
+def _loads(path: str) -> bool:
+    """Whether a function of Keras' own is no operation; those that are classes begin with a capital letter."""
+    package, *inside, name = path.split(".")
+    is_function = not name[:1].isupper() and name not in OPERATIONS
+    return is_function and package in OWN and not NO_LAYERS.isdisjoint(inside)
 
 
 def _layers(model: Mapping[str, Any], path: str) -> Iterator[Layer]:
