@@ -235,7 +235,8 @@ def internal(error: Exception) -> ParamtoolError:
     """
     if isinstance(error, ParamtoolError):
         return error
-    if isinstance(error, (MemoryError, RecursionError, SystemError)):  # the last where CPython had no memory to say so
+    is_lock = isinstance(error, RuntimeError) and str(error).startswith("can't allocate ")  # a lock: bufferedio.c
+    if is_lock or isinstance(error, (MemoryError, RecursionError, SystemError)):  # the last: no memory to say so
         what = "stack" if isinstance(error, RecursionError) else "memory"
         return FormatError(f"out of {what}", "the file may be a bomb, or the machine's memory is limited")
     if os.environ.get("PARAMTOOL_DEBUG"):

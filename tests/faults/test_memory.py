@@ -27,6 +27,7 @@ import numpy as np
 import pytest
 
 from paramtool.engine.write import staging
+from paramtool.errors import internal
 from tests.examples import IS_HARD
 from tests.faults.commands import CALLED, one_word
 from tests.faults.judging import BAD_WORDS, TEMPORARY, leftovers, output_state, touched
@@ -162,6 +163,12 @@ main.main(Program())
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("_testcapi"), reason="this Python was built without its own tests")
+def test_a_lock_that_python_cannot_make_is_memory() -> None:
+    """As `open` says it where that fails (_buffered_init of Modules/_io/bufferedio.c)."""
+    assert internal(RuntimeError("can't allocate read lock")).exit_code == 3
+    assert internal(RuntimeError("another")).exit_code == 70
+
+
 def test_nothing_is_said_of_a_generator_that_ends_without_memory() -> None:
     """Its frame is freed all the same; and the code of a command that has ended stays."""
     done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True, timeout=PATIENCE)

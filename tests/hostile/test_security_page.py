@@ -33,7 +33,7 @@ FILES = {
     "reports": "cli/test_check_forms.py", "inflating": "commands/test_inflating.py",
     "locks": "lockfile/test_lock_text.py",
     "passes": "laws/test_one_pass.py", "unread": "laws/test_pickles_are_followed.py",
-    "zips": "laws/test_archives_are_read.py",
+    "zips": "laws/test_archives_are_read.py", "fires": "oracles/test_what_fires.py",
 }  # fmt: skip
 PAGE = """
 [Checkpoints](glossary | [what the page is about]
@@ -167,7 +167,7 @@ Limits: arrays that joblib | folders:test_what_is_not_scanned_to_its_end_is_name
 Every member of a zip | zips:test_what_zipfile_reads_is_scanned
 What asks for more | zips:test_what_a_limit_of_memory_stops_is_named
 A damaged zip archive | folders:test_a_damaged_archive_is_searched_to_its_limit
-A folder is its files. | folders:test_a_folder_is_its_files trees:test_of_any_tree
+A folder is its files. | trees:test_of_any_tree fires:test_what_fires_is_unsafe_and_nothing_else
 Every command that is given | folders:test_a_folder_is_its_files passes:test_no_pickle_is_run_again
 Links to files are followed | folders:test_links_to_files_are_followed
 **A file of the model** | folders:test_an_unsafe_file_of_the_model_stops_every_command
