@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from math import inf
 from typing import Any
 
 import click
@@ -37,21 +36,20 @@ from paramtool.passes.diff.names import NUMBER
     ),
     stat=Row("Print the verdict and counts only, and ties and objects that differ."),
     rows=Row("Say which rows of each changed tensor differ, and the mean difference."),
-    exit_code=Row("Exit with 1 where A and B are not the same weights."),
+    exit_code=Row("Exit with 1 where A and B are not the same weights, or close by --atol and --rtol."),
     strict=Row(
         "With --exit-code: names, layouts, lossless casts, metadata and graph constants have to be the same, too."
     ),
     atol=Row(
-        "With --exit-code: accept numbers that are no further apart than X + RTOL * |b|, as numpy.allclose.",
+        "Accept numbers that are no further apart than X + RTOL * |b|, as numpy.allclose: equal within X.",
         "X",
-        type=float,
     ),
     rtol=Row("The same, relative to the numbers of B.", "RTOL"),
     only=Row("Compare this section of both.", "SECTION"),
 )
 def command(
     paths: tuple[str, ...], *, find_base: str | None, stat: bool, rows: bool, exit_code: bool, strict: bool,
-    atol: float | None, rtol: float, **options: Any,
+    **options: Any,
 ) -> int:  # fmt: skip
     """Compare two checkpoints by content: what changed, and what is the same under other names or in another layout.
 
@@ -66,13 +64,11 @@ def command(
     if find_base is None and len(paths) != 2:
         given = "1 is" if len(paths) == 1 else f"{len(paths)} are"
         raise click.UsageError(f"diff compares two checkpoints, A and B, and {given} given")
-    if (strict or atol or rtol) and not exit_code:
-        raise click.UsageError("--strict, --atol and --rtol say when --exit-code gives 1, and --exit-code is not given")
-    for flag, number in (("--atol", atol or 0), ("--rtol", rtol)):
-        if not 0 <= number < inf:
-            raise click.UsageError(f"{flag} is {number:g}; expected a finite number, which is 0 or more")
+    if strict and not exit_code:
+        raise click.UsageError("--strict says when --exit-code gives 1, and --exit-code is not given")
     if find_base is not None:
-        if stat or rows or strict or atol or rtol or options.pop("only") is not None:
+        of_two = [options.pop(name) for name in ("atol", "rtol", "only")]
+        if stat or rows or strict or any(of_two):
             raise click.UsageError("--find-base takes --exit-code alone of what is said of two checkpoints")
         from paramtool.commands.diff import find_base as finding
 
@@ -80,9 +76,9 @@ def command(
         base = finding.find_base(find_base, paths, progress=_render.counted, **options)
         _render.report(base, _base_rows)
         return first_of([*(one.exit_code for one in base.candidates), int(exit_code and not base.base)])
-    found = diff_command.diff(*paths, rtol=rtol, progress=_render.progress, **options)
+    found = diff_command.diff(*paths, progress=_render.progress, **options)
     _render.report(found, partial(_rows, stat=stat, rows=rows, strict=strict), (*found.notes, *found.doubts))
-    return int(exit_code and not found.judge(strict=strict, atol=atol or 0.0))
+    return int(exit_code and not found.judge(strict=strict))
 
 
 # --- The rows of `paramtool diff`: the verdict, then tensors with one verdict and one map together --------------------
@@ -99,7 +95,7 @@ def _rows(found: Diffed, *, stat: bool, rows: bool, strict: bool = False) -> Row
 
     What gives exit code 1 is among them in any case: ties and objects, with `strict` also metadata.
     """
-    yield "difference" if current.quiet and not found.is_same else "verdict", found.verdict
+    yield "difference" if current.quiet and not found.is_close else "verdict", found.verdict
     for kind, count in counts(found.tensors).items():
         if stat or kind == SAME:
             yield LABELS[kind], plural(count, "tensor")

@@ -92,8 +92,25 @@ def test_a_tolerance_covers_what_is_near(folder: Path) -> None:
     changed = ("diff", "base.safetensors", "changed.safetensors", "--exit-code")
     for more, code in (((), 1), (("--atol", "1e-9"), 1), (("--atol", "99"), 0), (("--rtol", "1e-9"), 1)):
         assert quick(*changed, *more, cwd=folder).code == code
-    ran = quick("diff", "base.safetensors", "rounded.safetensors", "--atol", "1", cwd=folder)
-    assert ran.code == 2 and "--exit-code is not given" in ran.err
+    for other, flags, said in (
+        ("changed", ("--atol", "0.6"), "equal within atol 0.6"),
+        ("changed", ("--atol", "0.25", "--rtol", "1e-9"), "different weights"),
+        ("changed", ("--atol", "0.25", "--rtol", "1e6"), "equal within atol 0.25 and rtol 1e+06"),
+        ("rounded", ("--atol", "0.01"), "equal within atol 0.01, rounded to another type"),
+        ("rounded", ("--atol", "1e-9"), "same weights rounded to another type"),
+        ("renamed", ("--atol", "1e-6"), "same weights under other names"),
+        ("fewer", ("--atol", "99"), "different weights"),
+    ):
+        names = "base.safetensors", f"{other}.safetensors"
+        ran = quick("diff", *names, *flags, cwd=folder)
+        assert (ran.code, ran.err) == (0, "") and ran.out.startswith(f"verdict  {said}\n"), (other, flags, ran)
+        told = run("diff", *names, *flags, cwd=folder)
+        tolerances = {name: float(value) for name, value in zip(flags[::2], flags[1::2], strict=True)}
+        assert (told["atol"], told["rtol"]) == (tolerances.get("--atol", 0), tolerances.get("--rtol", 0))
+        assert told["close"] is not (said in ("different weights", "same weights rounded to another type"))
+        assert told["same"] is (other == "renamed")
+        code = quick("diff", *names, *flags, "--exit-code", "--quiet", cwd=folder)
+        assert (code.code, bool(code.out)) == (int(not told["close"]), not told["close"]), code
     ran = quick(*changed, "--tolerance", "1", cwd=folder)
     assert ran.code == 2 and "--tolerance is replaced: --atol" in ran.err
 

@@ -160,7 +160,7 @@ WITHOUT_FLAG = {
 }
 VERDICT = {
     "check": {"format", "output", "force"},
-    "diff": {"stat", "rows", "exit-code", "strict", "atol", "find-base"},
+    "diff": {"stat", "rows", "exit-code", "strict", "find-base"},
 }
 """Flags about what is printed and the exit code, methods of what is returned in Python; and another function."""
 DEFAULTS_ALIKE = (None, "", (), False)

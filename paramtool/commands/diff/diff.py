@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import inf
 
 from paramtool.commands._differences import gradients_apart, object_differences
 from paramtool.commands._value_facts import of_adapters, of_models
@@ -39,7 +40,7 @@ from paramtool.commands.sections import section_of, training_state
 from paramtool.dialects import NAMES as DIALECTS
 from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.compare.sides import Sides
-from paramtool.errors import plural, some
+from paramtool.errors import UsageError, plural, some
 from paramtool.formats import OTHER_FORM
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.judging import judging
@@ -107,12 +108,21 @@ class Diffed(Displayed):
     """Bytes that were read."""
     seconds: float = 0.0
     """How long it took, in seconds."""
+    atol: float = 0.0
+    """How far apart the numbers of both may be, beside `rtol`, to be close."""
+    rtol: float = 0.0
+    """The same, relative to the numbers of the second."""
 
-    _facts = "`is_same`, or `judge(strict=..., atol=...)`"
+    _facts = "`is_same` and `is_close`, or `judge(strict=...)`"
 
     @property
     def is_same(self) -> bool:
-        """Whether they are the same weights, as `--exit-code` asks."""
+        """Whether they are the same weights, whatever `atol` and `rtol` allow."""
+        return self.is_close and not self.counts().keys() & {ROUNDED, CHANGED}
+
+    @property
+    def is_close(self) -> bool:
+        """Whether no number is further than `atol + rtol * |b|`, as numpy.allclose, and all else is the same."""
         return self.judge()
 
     def counts(self) -> Mapping[str, int]:
@@ -122,7 +132,10 @@ class Diffed(Displayed):
     @property
     def verdict(self) -> str:
         """What two checkpoints are to each other, in a few words."""
-        kinds = set(self.counts())
+        kinds, begin = set(self.counts()), "same weights "
+        if self.is_close and not self.is_same:
+            said = (f"{name} {value:g}" for name, value in (("atol", self.atol), ("rtol", self.rtol)) if value)
+            begin, kinds = f"equal within {' and '.join(said)}, ", set()
         if kinds & {CHANGED, ADDED} or (REMOVED in kinds and UNDECIDED not in kinds):
             return "different weights"
         if UNDECIDED in kinds or self.doubts:  # what only A has may be what is undecided
@@ -132,7 +145,7 @@ class Diffed(Displayed):
         is_untied = any(one.kind == RENAMED and not (one.a and one.b) for one in self.tensors)
         others = [", tied otherwise"] if self.ties or is_untied else []
         others += [", other objects"] if self.objects else []
-        return "".join([" ".join(["same weights", ", ".join(more)]).rstrip(), *others])
+        return "".join([f"{begin}{', '.join(more)}".rstrip(", "), *others])
 
     def _said(self) -> Iterator[tuple[str, bool]]:
         """What is not alike about the same weights, and whether it is so; a cast can have another name or map, too."""
@@ -148,11 +161,9 @@ class Diffed(Displayed):
         yield "in another type, without loss", bool(exact and not rounded)
         yield "rounded to another type", bool(rounded and not exact)
 
-    def judge(self, *, strict: bool = False, atol: float = 0.0) -> bool:
-        """Whether they are the same weights, as `--exit-code` with `--strict` and `--atol` asks.
-
-        With `atol`, or the `rtol` of `diff`, also where no number is further than `atol + rtol * |b|`.
-        """
+    def judge(self, *, strict: bool = False, atol: float | None = None) -> bool:
+        """Whether they are the same weights, or close, as `--exit-code` asks; `atol` replaces the one of `diff`."""
+        atol = self.atol if atol is None else atol
         kinds = {SAME} if strict else {SAME, RENAMED, LAYOUT, CAST, DEQUANTISED, GRAPH}
         for one in self.tensors:
             is_near = one.change is not None and (atol or one.change.beyond is not None) and one.change.is_close(atol)
@@ -171,7 +182,10 @@ class Diffed(Displayed):
         return small_bar(parts, "tensors by verdict") if parts else ""
 
     _schema = "diff/1"
-    _members = "a b verdict same=is_same counts ties objects metadata tensors doubts notes nbytes_read"
+    _members = (
+        "a b verdict same=is_same close=is_close atol rtol counts ties objects metadata tensors doubts notes "
+        "nbytes_read"
+    )
 
 
 @reading
@@ -181,6 +195,7 @@ def diff(
     b: Path,
     *,
     only: str | None = None,
+    atol: float = 0.0,
     rtol: float = 0.0,
     memory: int = MEMORY_NBYTES,
     allow_class: Sequence[str] = (),
@@ -192,10 +207,13 @@ def diff(
     """How checkpoint `b` differs from `a`: tensors by name and by content, ties, objects and metadata.
 
     A tensor that differs is looked for under other names, in other layouts and dialects, and as a cast; every verdict
-    is proved by comparing all bytes.  `only` compares one section of both; `rtol` is for
-    `judge`; `memory` is in bytes.  Errors, `allow_class`
-    and `allow_unknown` as of `read`.
+    is proved by comparing all bytes.  `is_close` and the verdict accept numbers that are no further apart than
+    `atol + rtol * |b|`, as numpy.allclose, whose defaults are not 0.  `only` compares one section of both; `memory` is
+    in bytes.  Errors, `allow_class` and `allow_unknown` as of `read`; UsageError where a tolerance is none.
     """
+    for name, number in (("atol", atol), ("rtol", rtol)):
+        if not 0 <= number < inf:
+            raise UsageError(f"--{name} is {number:g}; expected a finite number, which is 0 or more")
     began = time.monotonic()
     allowed = Allowed(allow_class, allow_unknown)
     found = [opened(path, None, progress, allowed) for path in (a, b)]
@@ -242,6 +260,8 @@ def diff(
         ),
         nbytes,
         time.monotonic() - began,
+        atol,
+        rtol,
     )
 
 
