@@ -20,12 +20,6 @@ import sys
 if getattr(sys, "argv", [])[:1] == ["-m"] and not getattr(sys.flags, "safe_path", False):
     del sys.path[0]
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from paramtool.commands.progress import Path, Progress
-    from paramtool.commands.variants import Variant
-    from paramtool.passes.compat.wanted import Wanted
 
 __version__ = "0.1.0"
 __all__ = [
@@ -57,7 +51,7 @@ _PLACES = {
     "commands.relayout_options": "RelayoutOptions",
     "commands.relayouted": "Relayouted",
     "commands.report.write": "PageReport report",
-    "commands.variants": "Variant",
+    "commands.variants": "Variant variants",
     "commands.verify": "Verified verify verify_each",
     "errors": "Defects FormatError LayoutError LockError MissingFileError ModelError NoSuchFileError "
     "OutputError ParamtoolError PlanError TieError UnknownSizesError UnreadableError UnsafeError UsageError",
@@ -104,7 +98,7 @@ if not TYPE_CHECKING:  # type checkers read the names in __init__.pyi, and know 
 
         for module, names in _PLACES.items():
             if name in names.split():
-                found = globals()[name] = getattr(import_module(f"paramtool.{module}"), name)
+                found = globals()[name] = _led(getattr(import_module(f"paramtool.{module}"), name))
                 return found
         if name in _MODULES:
             try:
@@ -117,45 +111,23 @@ if not TYPE_CHECKING:  # type checkers read the names in __init__.pyi, and know 
         raise AttributeError(text, name=name, obj=import_module("paramtool"))
 
 
-def variants(
-    path: "Path",
-    against: "Sequence[Path]",
-    *,
-    only: "str | None" = None,
-    allow_class: "Sequence[str]" = (),
-    allow_unknown: "bool" = False,
-    config: "Path | None" = None,
-    max_inflated: "int | None" = None,
-    progress: "Progress | None" = None,
-) -> "tuple[Variant, ...]":
-    """What variants of a model make of a checkpoint, before anyone loads it: loads, through aliases, or why not.
+def _led(found):
+    """A public object; a function answers arguments that it does not take with those that it does."""
+    from inspect import isfunction, signature
 
-    Each of `against` is a list of names (a text file, one a line), any checkpoint that can be read, or a config.json of
-    transformers, whose model is built on the meta device, without weights and without downloading anything; a folder is
-    the checkpoint in it, or the config where it holds no weights.  `only` names the section of the checkpoint to load.
-    `paramtool.torch.variants` takes models themselves.
+    if not isfunction(found):
+        return found
+    from functools import wraps
 
-    UsageError where nothing is asked, where a list holds no name, and where a config is asked for and transformers is
-    not there; FormatError where a file or a config is damaged, contradicts itself or cannot be built.  UnsafeError,
-    `allow_class` and `allow_unknown` as of `read`, for checkpoints among `against`, too.
-    """
-    from paramtool.commands import variants as variants_command
-    from paramtool.commands.progress import silent
+    @wraps(found)
+    def call(*args, **kwargs):
+        known = signature(found)
+        try:
+            known.bind(*args, **kwargs)
+        except TypeError as error:
+            from paramtool.errors import misled
 
-    return variants_command.variants(
-        path,
-        against,
-        only=only,
-        build=_wanted_from_config,
-        allow_class=allow_class,
-        allow_unknown=allow_unknown,
-        config=config,
-        max_inflated=max_inflated,
-        progress=progress or silent,
-    )
+            raise misled(found.__name__, known.parameters, kwargs, error) from None
+        return found(*args, **kwargs)
 
-
-def _wanted_from_config(path: str) -> "tuple[Mapping[str, Wanted], Mapping[str, Wanted]]":
-    from paramtool.commands.models_of_transformers import wanted
-
-    return wanted(path)
+    return call

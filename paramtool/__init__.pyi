@@ -36,6 +36,7 @@ from paramtool.commands.relayouted import Relayouted as Relayouted
 from paramtool.commands.report.write import PageReport as PageReport
 from paramtool.commands.report.write import report as report
 from paramtool.commands.variants import Variant as Variant
+from paramtool.commands.variants import variants as variants
 from paramtool.commands.verify import Verified as Verified
 from paramtool.commands.verify import verify as verify
 from paramtool.commands.verify import verify_each as verify_each
@@ -469,27 +470,4 @@ def unfuse(
     `layout` is how they are fused; without it, what the file says.  `target` is the layout of recurrent networks in the
     output: torch, unless another is given.  Without `output` it is `STEM.unfused.safetensors` beside the input.  The
     other keywords, and errors, are those of `convert`.
-    """
-
-def variants(
-    path: Path,
-    against: Sequence[Path],
-    *,
-    only: str | None = None,
-    allow_class: Sequence[str] = (),
-    allow_unknown: bool = False,
-    config: Path | None = None,
-    max_inflated: int | None = None,
-    progress: Progress | None = None,
-) -> tuple[Variant, ...]:
-    """What variants of a model make of a checkpoint, before anyone loads it: loads, through aliases, or why not.
-
-    Each of `against` is a list of names (a text file, one a line), any checkpoint that can be read, or a config.json of
-    transformers, whose model is built on the meta device, without weights and without downloading anything; a folder is
-    the checkpoint in it, or the config where it holds no weights.  `only` names the section of the checkpoint to load.
-    `paramtool.torch.variants` takes models themselves.
-
-    UsageError where nothing is asked, where a list holds no name, and where a config is asked for and transformers is
-    not there; FormatError where a file or a config is damaged, contradicts itself or cannot be built.  UnsafeError,
-    `allow_class` and `allow_unknown` as of `read`, for checkpoints among `against`, too.
     """

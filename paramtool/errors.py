@@ -165,8 +165,8 @@ class ParamtoolError(Exception):
         return str(self.args[0])
 
     def __str__(self) -> str:
-        """What Python shows: in the hint, flags of the command line are keywords."""
-        return f"{self.message}\nhint: {with_keywords(self.hint)}" if self.hint else self.message
+        """What Python shows: flags of the command line are keywords."""
+        return with_keywords(f"{self.message}\nhint: {self.hint}" if self.hint else self.message)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold the finished message: the arguments of subclasses are not needed again."""
@@ -186,11 +186,19 @@ class ParamtoolError(Exception):
         return self.located(":".join([path, *(str(number) for number in (line, column) if number)]))
 
 
-KEYWORDS = {"o": "output", "from": "source", "to": "target", "layout": "target"}
-"""{a flag: the keyword of Python}, where they are not called alike."""
+KEYWORDS = {"o": "output", "from": "source", "to": "target", "each": "*_each"}
+"""{a flag: the keyword of Python, or the function}, where they are not called alike."""
+REPLACED = {
+    "ties_from_config": "the config.json beside the input counts, and --config PATH gives another",
+    "tolerance": "--atol X accepts differences of at most X, and --rtol of a part of the number",
+    "keys_from_config": "--config PATH says whose model's names are written",
+    "max_bytes": "--max-inflated SIZE limits what all tensors may grow to",
+}
+"""{a former keyword: what does the same}; its flag was called alike."""
 FLAGS = (
-    r"`[^`]*`|paramtool [a-z].*|"
-    r"""(?:--(no-)?|-(?=o\b))([a-z][a-z-]*)(?:[ =]([A-Z][A-Z.=|,]*\b|'[^']*'|"[^"]*"|[\w/-]*[.][\w./-]+))?"""
+    r"`paramtool [^`]*`|paramtool [a-z].*|"
+    r"""(?<![\w'/-])(?:--(no-)?|-(?=o\b))([a-z][a-z-]*)"""
+    r"""(?:[ =]([A-Z][A-Za-z.=|,]*\b|'[^']*'|"[^"]*"|[\w/-]*[.][\w./-]+|[\w-]+(?=: )))?"""
 )
 
 
@@ -199,6 +207,8 @@ def with_keywords(text: str) -> str:
 
     >>> with_keywords("--config PATH gives another, --skip-unsupported leaves it out: paramtool inspect a --tree")
     'config=PATH gives another, skip_unsupported leaves it out: paramtool inspect a --tree'
+    >>> with_keywords("models--org--name: --no-verify does not go with `lock --headers`")
+    'models--org--name: verify=False does not go with `lock headers`'
     """
     import re
 
@@ -207,6 +217,21 @@ def with_keywords(text: str) -> str:
         return f"{KEYWORDS.get(name, name.replace('-', '_'))}{value and f'={value}'}" if name else found[0]
 
     return re.sub(FLAGS, keyword, text)
+
+
+def misled(name: str, known: Iterable[str], given: Iterable[str], error: TypeError) -> Exception:
+    """What a function `name` with the parameters `known` says of a call that it cannot take.
+
+    >>> print(misled("convert", ["path", "target"], ["to"], TypeError("got an unexpected keyword argument 'to'")))
+    paramtool.convert() got an unexpected keyword argument 'to'; did you mean target=...?
+    """
+    for key in given:
+        if key in REPLACED:
+            return UsageError(f"--{key} is replaced: {REPLACED[key]}")
+        if key not in known:
+            near = [KEYWORDS[key]] if KEYWORDS.get(key, "") in known else nearest(key, known) or [*known]
+            return TypeError(f"paramtool.{name}() {error}; did you mean {' or '.join(f'{one}=...' for one in near)}?")
+    return TypeError(f"paramtool.{name}() {error}; it is called as paramtool.{name}({', '.join(known)})")
 
 
 def _remade(kind: type[E], args: tuple[Any, ...]) -> E:

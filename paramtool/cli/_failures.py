@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import io
 import os
-import sys
 from contextlib import suppress
 
 import click
 
-from paramtool.cli._render import styled
+from paramtool.cli._render import told
 from paramtool.cli._streams import quoted, shown
 from paramtool.errors import MissingFileError, ParamtoolError, bounded, internal
 from paramtool.lazy_dataclass import frozen
@@ -56,11 +55,11 @@ class Failure:
 
     def complain(self) -> None:
         """Say it on standard error."""
-        lines = f"{styled('error', 'error', sys.stderr)}: {shown(self.message, lines=True)}\n"
-        if self.hint:
-            lines += f"{styled('hint', 'hint', sys.stderr)}: {shown(self.hint, lines=True)}\n"
+        usage, _, text = self.text.partition("Error: ")
+        said = {"Error": text.rstrip("\n")} if text else {"error": self.message, "hint": self.hint}
+        lines = "".join(f"{told(label, shown(text, lines=True))}\n" for label, text in said.items() if text)
         with suppress(OSError):
-            click.echo(self.text or lines, err=True, nl=False, color=True)
+            click.echo(usage + lines, err=True, nl=False, color=True)
 
 
 def failure(error: BaseException) -> Failure | None:

@@ -20,7 +20,7 @@ import click
 from paramtool.cli import _completion, _render
 from paramtool.cli._paths import FILE, OUTPUT_FILE
 from paramtool.cli._streams import quoted
-from paramtool.errors import UsageError
+from paramtool.errors import REPLACED, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 SHORT = {"output": "-o", "quiet": "-q", "verbose": "-v"}
@@ -256,8 +256,6 @@ class Command(click.Command):
                 raise click.UsageError(f"Missing option {error.param.opts[0]}.  {error.param.help}", ctx) from None
             raise
         except click.NoSuchOption as error:
-            from paramtool.model.config import REPLACED
-
             if said := REPLACED.get(error.option_name.lstrip("-").replace("-", "_")):
                 raise click.UsageError(f"{error.option_name} is replaced: {said}", ctx) from None
             from difflib import get_close_matches

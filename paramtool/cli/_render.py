@@ -7,6 +7,7 @@ helps.  rich is imported for progress bars.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
@@ -42,10 +43,10 @@ SHOWN_QUIETLY = frozenset(("finding", "difference", "unsafe"))
 """Labels of rows that --quiet leaves."""
 
 
-def _columns() -> int:
-    """The width of the terminal; COLUMNS says otherwise, as for every program."""
+def _columns(stream: TextIO | None = None) -> int:
+    """The width of a terminal, that of standard output; COLUMNS says otherwise, as for every program."""
     try:
-        return int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns or 80)
+        return int(os.environ.get("COLUMNS") or os.get_terminal_size((stream or sys.stdout).fileno()).columns or 80)
     except (OSError, ValueError):
         return 80
 
@@ -182,9 +183,18 @@ def flush() -> None:
 
 
 def warn(*texts: str) -> None:
-    """A line on standard error for each."""
+    """Each on standard error."""
     for text in texts:
-        print(styled("warning", "warning", sys.stderr) + f": {shown(text)}", file=sys.stderr)
+        print(told("warning", shown(text)), file=sys.stderr)
+
+
+def told(label: str, text: str) -> str:
+    """A text of standard error behind its label; on a terminal, what is no line to type wraps at the edge."""
+    lines = text.split("\n")
+    if sys.stderr.isatty() and not current.wide:
+        room = max(NARROW, _columns(sys.stderr)) - len(label) - 2
+        lines = [part for line in lines for part in ([line] if TYPED.match(line) else wrapped(line, room))]
+    return styled(label, label, sys.stderr) + ": " + f"\n{' ' * (len(label) + 2)}".join(lines)
 
 
 @contextmanager
@@ -255,11 +265,19 @@ def width(text: str) -> int:
     return sum(0 if category(one) in marks else 1 + (east_asian_width(one) in "WF") for one in text)
 
 
+WORDS = re.compile(r"""(?:--[\w-]+ (?=["']))?(?:(?<!\w)(?:`[^`]*`|'[^']*'|"[^"]*")|\S)+""")
+"""The words of a text; what is in quotes, with its flag, is one."""
+TYPED = re.compile(r"\s*paramtool [a-z]")
+"""How a line begins that is to be typed."""
+
+
 def wrapped(text: str, most: int) -> list[str]:
     """A text in lines of at most `most` columns, with the spaces that it begins with; a longer word has its own line.
 
     >>> wrapped("dedup leaves them behind", 12), wrapped("  model.layers.0.weight (same)", 12)
     (['dedup leaves', 'them behind'], ['  model.layers.0.weight', '  (same)'])
+    >>> wrapped("my model.pt: has 'a b c d'", 12)
+    ['my model.pt:', 'has', "'a b c d'"]
     """
     if width(text) <= most:
         return [text]
@@ -267,7 +285,11 @@ def wrapped(text: str, most: int) -> list[str]:
     lines: list[str] = []
     *facts, last = text.strip().split(FACTS)
     words = [*(f"{fact} ·" for fact in facts), last]
-    for word in words if len(indent) + max(map(width, words)) <= most else text.split():
+    if len(indent) + max(map(width, words)) > most:
+        path = text.strip().partition(": ")[0] + ":"  # in front of what is said of it
+        words = [path] * (path in text and ("/" in path or width(path) <= most))
+        words += WORDS.findall(text.removeprefix(path) if words else text)
+    for word in words:
         if lines and width(lines[-1]) + 1 + width(word) <= most:
             lines[-1] += f" {word}"
         else:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import paramtool
 from paramtool.cli import _render
 from paramtool.cli._failures import failure
 from paramtool.cli._options import Row, command_line
 from paramtool.cli._paths import FILE_OR_STDIN
 from paramtool.cli._render import MANY, NEXT, Rows, every, most
 from paramtool.cli._streams import quoted
+from paramtool.commands.variants import Variants, variants
 from paramtool.engine.compare.changes import format_difference
-from paramtool.errors import UsageError, exit_code, plural
-
-if TYPE_CHECKING:
-    from paramtool.commands.variants import Variants
+from paramtool.errors import exit_code, plural
 
 
 @command_line(
-    paramtool.variants,
+    variants,
     "FILE",
     common="against only config",
     codes="0 all can load, 1 one cannot, 2 usage, 3 bad file, 4 unsafe file.",
@@ -42,14 +39,7 @@ def command(file: str, against: tuple[str, ...], only: str | None, **allowed: An
     $ paramtool variants model.dedup.safetensors --against names.txt
     $ paramtool variants small.safetensors --against old.pt --against untied/
     """
-    if not against:
-        raise UsageError(
-            "nothing says which variants: a file of names, a checkpoint, a config.json, or a folder with one of these",
-            hint=f"paramtool variants {quoted(file)} --against OTHER",
-        )
-    found = paramtool.variants(file, against, only=only, progress=_render.progress, **allowed)
-    from paramtool.commands.variants import Variants
-
+    found = variants(file, against, only=only, progress=_render.progress, **allowed)
     warnings = dict.fromkeys(text for one in found for text in one.warnings)
     quietly = (f"finding: {one.against}: {one.verdict}" for one in found if not one.loads)
     _render.report(Variants(file, found), _rows, warnings, quietly)

@@ -106,7 +106,7 @@ class DedupOptions(ObjectOptions):
     def __post_init__(self) -> None:
         ObjectOptions.__post_init__(self)
         if not self.keep:
-            raise UsageError("keep is empty (--keep); expected first, last or a pattern of names")
+            raise UsageError("--keep is empty; expected first, last or a pattern of names")
         if self.memory < 1:
             raise UsageError(f"--memory is {self.memory} bytes; expected 1 or more")
         if self.min_equal_bytes < 0:

@@ -439,7 +439,7 @@ def _refuse_options(options: RelayoutOptions) -> None:
     said += ["align"] if options.align != ALIGN else []
     if said:
         raise UsageError(
-            f"{said[0]} (--{said[0].replace('_', '-')}) says how an output is made; with --into the model says it",
+            f"--{said[0].replace('_', '-')} says how an output is made; with --into the model says it",
             hint="leave one of the two out",
         )
 

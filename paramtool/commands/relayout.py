@@ -500,7 +500,7 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
         return options
     if options.map or options.flatten or options.partial:
         flag = next(name for name in ("map", "flatten", "partial") if getattr(options, name))
-        raise UsageError(f"{flag} (--{flag}) says what goes into which layer of a model", hint="it needs --into MODEL")
+        raise UsageError(f"--{flag} says what goes into which layer of a model", hint="it needs --into MODEL")
     only = writer_for(output).only_layout
     if only and options.target not in (None, only):
         raise UsageError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import dialects, formats
@@ -78,32 +79,39 @@ class Variants:
 @judging("path", "against")
 def variants(
     path: Path,
-    against: Sequence[Path | Asked],
+    against: Sequence[Path | Asked] = (),
     *,
     only: str | None = None,
-    build: Build | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     config: Path | None = None,
     max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> tuple[Variant, ...]:
-    """What each variant makes of a checkpoint; tensors are read only where a variant ties what the file holds twice.
+    """What variants of a model make of a checkpoint, before anyone loads it: loads, through aliases, or why not.
 
-    A variant is a list of names (one a line), any checkpoint, or a config.json of transformers, for which `build` is
-    needed; a folder is the checkpoint in it, or the config where it holds no weights.  `only` names the section of the
-    checkpoint to load; without it, each variant takes the one whose names it wants.
-    UsageError where nothing is asked, or a variant has no names; errors of reading as of `read`.  Of several variants
-    the others are judged all the same, and such an error is in `Variant.error`.
+    Each of `against` is a list of names (a text file, one a line), any checkpoint that can be read, or a config.json of
+    transformers, whose model is built on the meta device, without weights and without downloading anything; a folder is
+    the checkpoint in it, or the config where it holds no weights.  `only` names the section of the checkpoint to load;
+    without it, each variant takes the one whose names it wants.  Tensors are read only where a variant ties what the
+    file holds twice.  `paramtool.torch.variants` takes models themselves.
+
+    UsageError where nothing is asked, where a list holds no name, and where a config is asked for and transformers is
+    not there; FormatError where a file or a config is damaged, contradicts itself or cannot be built.  Of several
+    variants the others are judged all the same, and such an error is in `Variant.error`.  UnsafeError, `allow_class`
+    and `allow_unknown` as of `read`, for checkpoints among `against`, too.
     """
     refuse_string("against", against)
     if isinstance(against, os.PathLike):
         raise UsageError("against is one path", hint="a list: against=[...]")
     if not against:
-        raise UsageError("no variant is given; expected one or more of against (--against NAMES|CKPT|config.json)")
+        raise UsageError(
+            "nothing says which variants: a file of names, a checkpoint, a config.json, or a folder with one of these",
+            hint=f"--against OTHER, as in `paramtool variants {quote(os.fspath(path))} --against OTHER`",
+        )
 
     def judged_by(one: Path | Asked) -> Judged:
-        asked = one if isinstance(one, Asked) else ask(one, build, allow_class, allow_unknown)
+        asked = one if isinstance(one, Asked) else ask(one, allow_class, allow_unknown)
         if not asked.wanted and asked.judge is None:
             raise UsageError(f"{asked.against}: lists no tensor names; expected a checkpoint or a list of names")
         # A verdict with the command after which the variant loads, where one undoes a fusion or changes the dialect
@@ -213,26 +221,19 @@ class Asked:
     """The verdict on a part of a checkpoint, and on all of it, by a model that is asked itself."""
 
 
-Build = Callable[[str], tuple[Mapping[str, Wanted], Mapping[str, Wanted]]]
-"""What the model of a config.json wants, and what is `saved`; it takes transformers, which commands know nothing of."""
-
-
-def ask(path: Path, build: Build | None = None, allow_class: Sequence[str] = (), allow_unknown: bool = False) -> Asked:
-    """The variant that a path stands for, told by content; `build` is needed for a config.
+def ask(path: Path, allow_class: Sequence[str] = (), allow_unknown: bool = False) -> Asked:
+    """The variant that a path stands for, told by content.
 
     A folder is the checkpoint in it, or its config.json where it holds no weights.  `-` is names on standard input.
-    UsageError where there is no name, or a config and no `build`; errors of reading as of `formats.read`.
+    UsageError where there is no name, or a config and no transformers; errors of reading as of `formats.read`.
     """
     where = os.fspath(path)
     if where == STANDARD_INPUT or _is_names(where):
         return Asked(where, "names", {name: Wanted(name) for name in read_names(where)})
     if config := _config(where):
-        if build is None:
-            raise UsageError(
-                f"{config}: is the config of a model, which transformers has to build",
-                hint="paramtool.variants(...) and paramtool.torch.variants(...) ask it",
-            )
-        return Asked(where, "config", *build(config), rows={}, config=hf_config.whole(config))
+        from paramtool.commands.models_of_transformers import wanted
+
+        return Asked(where, "config", *wanted(config), rows={}, config=hf_config.whole(config))
     opened = formats.opened(where, allow_class=allow_class, allow_unknown=allow_unknown)
     told = tuple(f"{where}: {text}" for text in opened.told)
     other = opened.checkpoint

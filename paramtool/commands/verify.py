@@ -141,7 +141,8 @@ def verify(
         return _filled(output, opened(against, weights, progress, allowed), said)
     if map or source or spec or flatten or partial:
         raise UsageError(
-            "map, flatten, partial, source and spec say what went into a model; there is none", hint="--into MODEL"
+            "--map, --flatten, --partial, --from and --spec say what went into a model; there is none",
+            hint="--into MODEL",
         )
     names = (weights, of_file(weights).file) if weights is not None else ()
     found = opened(

@@ -11,7 +11,6 @@ from contextvars import ContextVar, copy_context
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-from paramtool.errors import UsageError
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.inflating import limiting
@@ -27,13 +26,6 @@ TEXT = ("text_config", "language_config", "llm_config")
 """Nested configs of the text model that the outer setting is about; theirs counts where the outer one is absent."""
 NONE = "none"
 """What is given instead of a path where no config counts."""
-REPLACED = {
-    "ties_from_config": "the config.json beside the input counts, and --config PATH gives another",
-    "tolerance": "--atol X accepts differences of at most X, and --rtol of a part of the number",
-    "keys_from_config": "--config PATH says whose model's names are written",
-    "max_bytes": "--max-inflated SIZE limits what all tensors may grow to",
-}
-"""{a former keyword: what does the same}; its flag was called alike."""
 P = ParamSpec("P")
 R = TypeVar("R")
 _given: ContextVar[str] = ContextVar("config", default="")
@@ -50,8 +42,6 @@ def reading(function: Callable[P, R]) -> Callable[P, R]:
     @limiting
     @wraps(function)
     def kept(*args: P.args, **kwargs: P.kwargs) -> R:
-        for key in kwargs.keys() & REPLACED.keys():
-            raise UsageError(f"{key} is replaced: {REPLACED[key]}")
         context = copy_context()
         said = (getattr(one, "config", None) for one in (*args, *kwargs.values()) if hasattr(one, "max_inflated"))
         context.run(_given.set, os.fspath(cast("str", kwargs.get("config") or next(said, None) or given())))

@@ -31,7 +31,7 @@ def set_limit(nbytes: int | None) -> None:
 def check(nbytes: int | None) -> None:
     """Raise UsageError if a limit is negative."""
     if nbytes is not None and nbytes < 0:
-        raise UsageError(f"max_inflated is {nbytes}; expected a number of bytes")
+        raise UsageError(f"--max-inflated is {nbytes}; expected a number of bytes")
 
 
 @contextmanager

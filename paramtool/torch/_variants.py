@@ -18,7 +18,6 @@ from paramtool.torch._asking import ask, judged
 from paramtool.torch._live import tensors_of
 from paramtool.torch._protocol import held_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers, unchanged
-from paramtool.torch.transformers_models import wanted_from_config
 
 Against = nn.Module | Path
 
@@ -42,9 +41,7 @@ def variants(
     """
     given = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
     asked = [_asked(one) if isinstance(one, nn.Module) else one for one in given]
-    return variants_command.variants(
-        path, asked, only=only, build=wanted_from_config, allow_class=allow_class, allow_unknown=allow_unknown
-    )
+    return variants_command.variants(path, asked, only=only, allow_class=allow_class, allow_unknown=allow_unknown)
 
 
 def _asked(model: nn.Module) -> Asked:

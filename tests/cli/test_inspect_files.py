@@ -321,7 +321,7 @@ def test_an_error_of_every_command_is_a_document(of: str, wrong: str, tmp_path: 
         assert (ran.code, ran.err) == (without.code, without.err), ran
         assert_error_document(ran)
         document = validate("error", ran.out)
-        hints = f"paramtool {of} --help", "paramtool check model.safetensors; or files = [...] in paramtool.toml"
+        hints = f"paramtool {of} --help", "`paramtool check model.safetensors`, or files = [...] in paramtool.toml"
         assert wrong == "path" or document["hint"] in hints
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from paramtool.cli._render import LABELS
+from paramtool.cli._render import LABELS, wrapped
 from paramtool.cli._streams import quoted
 from paramtool.cli.main import COMMANDS
 from paramtool.commands.networks import of_torch
@@ -44,6 +44,47 @@ def folder(tmp_path: Path) -> Path:
 def rows(ran: Ran, label: str) -> list[str]:
     """What stands behind a label, in a pipe."""
     return [line.partition("  ")[2] for line in ran.out.splitlines() if line.startswith(f"{label}  ")]
+
+
+# --- what standard error shows ---------------------------------------------------------------------------------------
+
+
+FAILING = (
+    ("inspect", "my folder with spaces/my model that is not there.pt"),
+    ("dedup", "tied.pt", "-o", "my folder with spaces/a rather long name of an output.safetensors"),
+    ("fuse", "tied.pt", "--layout", "cudnn", "--at", "a module whose name has spaces"),
+    ("convert", "tied.pt", "--to", "vllm"),
+    ("inspect", "odd.pt", "--fail-on", "no-such-rule"),
+    ("inspect", "openai-community/gpt2"),
+    ("unfuse", "run.pt"),
+    ("dedup", "tied.pt", "--derive-casts", "--no-equal"),
+    ("inspect", "tied.pt", "--no-such-option", "--and", "several", "words", "that", "nobody", "knows", "of", "here"),
+    ("diff", "tied.pt"),
+)
+
+
+@pytest.mark.parametrize("typed", FAILING, ids=" ".join)
+def test_what_standard_error_says_wraps_between_words_and_in_a_terminal_only(
+    typed: tuple[str, ...], folder: Path
+) -> None:
+    """No name, path or line to type is broken; a pipe gets the same in one line each."""
+    plain = quick(*typed, cwd=folder)
+    for columns in (40, 80, 160):
+        ran = on_terminal(columns, *typed, cwd=folder)
+        assert ran.err.split() == plain.err.split()
+        for line in ran.err.splitlines():
+            alone = wrapped(line.partition(": ")[2] or line, 1)
+            assert len(line) <= columns or "paramtool " in line or "/" in line or len(alone) <= 2, line
+        if plain.err.startswith("error"):  # else the line is wrong, with all its flags
+            assert on_terminal(columns, *typed, "--wide", cwd=folder).err == plain.err
+        for whole in (*re.findall(r"`[^`]*`|'[^']*'", plain.err), *typed[1:2]):
+            assert whole in ran.err or whole not in plain.err, (whole, ran.err)
+
+
+def test_lines_to_type_are_never_wrapped(folder: Path) -> None:
+    ran = on_terminal(40, "fuse", "tied.pt", "--layout", "vllm", cwd=folder)
+    typed = "paramtool convert SRC --to vllm -o DST"
+    assert f"hint: {typed}\n" in ran.err or f"`{typed}`" in ran.err, ran.err
 
 
 # --- words that are wrong --------------------------------------------------------------------------------------------

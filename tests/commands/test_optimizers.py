@@ -259,7 +259,7 @@ def test_names_for_several_optimizers(tmp_path: Path) -> None:
 def test_a_file_without_an_optimizer(tmp_path: Path) -> None:
     save_file({"w": torch.ones(2)}, tmp_path / "m.safetensors")
     assert bindings(tmp_path / "m.safetensors", paramtool.read(tmp_path / "m.safetensors")) == ()
-    with pytest.raises(UsageError, match="has no optimizer that --optimizer-names could be of"):
+    with pytest.raises(UsageError, match="has no optimizer that optimizer_names could be of"):
         bound(tmp_path / "m.safetensors", names=tmp_path / "names.txt")
 
 

@@ -57,13 +57,13 @@ def test_a_record_gives_names_back_and_takes_no_others(command: str, fused: Path
         source = tmp_path / "apart"
         paramtool.unfuse(folder_of(tmp_path / "own", LLAMA, {"a.qkv.weight": torch.ones(32, 6)}), source, layout="qkv")
     name = "qkv_proj" if command == "fuse" else "q_proj"
-    with pytest.raises(UsageError, match=f"--rename '{name}'.*record"):
+    with pytest.raises(UsageError, match=f"rename='{name}'.*record"):
         getattr(paramtool, command)(source, tmp_path / "out", layout="qkv", rename={name: "other"})
     assert not (tmp_path / "out").exists()
 
 
 def test_a_name_is_not_empty(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--rename 'qkv_proj'"):
+    with pytest.raises(UsageError, match="rename='qkv_proj'"):
         paramtool.fuse(folder_of(tmp_path / "m", LLAMA), tmp_path / "out", layout="qkv", rename={"qkv_proj": ""})
 
 

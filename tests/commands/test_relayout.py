@@ -139,7 +139,7 @@ def test_what_is_given_outranks_nothing_that_the_file_says(tmp_path: Path) -> No
     """A spec that says otherwise is an error that names both."""
     path = save(tmp_path, state(nn.GRU(3, 4), "rnn"))
     relayout_command.fuse(path, tmp_path / A, layout="cudnn")
-    with pytest.raises(UsageError, match="the file says hidden=4, --spec says hidden=5"):
+    with pytest.raises(UsageError, match="the file says hidden=4, spec says hidden=5"):
         relayout_command.unfuse(tmp_path / A, tmp_path / B, spec="gru hidden=5")
 
 

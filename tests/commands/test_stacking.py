@@ -78,7 +78,7 @@ def test_kept_biases(tmp_path: Path) -> None:
     """What an earlier conversion kept of the single layers is not left behind in silence."""
     save(tmp_path, {**state(nn.LSTM(3, 5), "a"), **state(nn.LSTM(5, 5), "b")})
     relayout_command.convert(tmp_path / "m.pt", tmp_path / "k.safetensors", target="keras", keep_split=True)
-    refused(tmp_path, "a,b=enc", "holds biases of a network that --stack", tmp_path / "k.safetensors")
+    refused(tmp_path, "a,b=enc", "holds biases of a network that stack", tmp_path / "k.safetensors")
     more = {"target": "torch", "stack": ("a,b=enc",), "drop_kept": True}
     relayout_command.convert(tmp_path / "k.safetensors", tmp_path / "o.safetensors", **more)
     assert not [name for name in paramtool.load_file(tmp_path / "o.safetensors") if "kept" in name]
@@ -96,7 +96,7 @@ def test_a_layer_without_biases(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["a,b", "a=b", "a,b=c,d", "a,=b", "=a,b", "a,a=b", "a=b,b", "a,b=", ""])
 def test_words_that_say_no_stack(text: str) -> None:
-    with pytest.raises(UsageError, match="--stack"):
+    with pytest.raises(UsageError, match="stack"):
         parse(text)
 
 

@@ -399,7 +399,7 @@ def test_complex_numbers_and_small_floats_stay(tmp_path: Path) -> None:
 def test_contradictions_and_misspelt_rules(tmp_path: Path) -> None:
     path = save(tmp_path, {f"bn.{k}": v for k, v in nn.BatchNorm1d(3).state_dict().items()})
     for options, message in (
-        ({"dtype": {"bn.weight": "float16"}, "keep_float32": ["batchnorm"]}, "--keep-float32 keeps that"),
+        ({"dtype": {"bn.weight": "float16"}, "keep_float32": ["batchnorm"]}, "keep_float32 keeps that"),
         ({"dtype": {"conv.*": "float16"}}, "matches none of 5 tensors"),
         ({"dtype": "float16", "keep_float32": ["batchnrom"]}, "did you mean batchnorm"),
         ({"dtype": "float16", "at": ["rnn"]}, "--at says how networks are converted"),
@@ -665,11 +665,11 @@ def test_what_cannot_be_dequantised_is_refused(tmp_path: Path) -> None:
     save_file({"w": torch.zeros(2)}, tmp_path / "w.safetensors")
     with pytest.raises(UsageError, match="no quantised weights"):
         paramtool.convert(tmp_path / "w.safetensors", tmp_path / OUT, dequantise=True)
-    with pytest.raises(UsageError, match="--to torch"):
+    with pytest.raises(UsageError, match="target torch"):
         paramtool.convert(tmp_path / "w.safetensors", tmp_path / OUT, dequantise=True, target="torch")
     few = {name: CODES[name] for name in ("m.weight", "m.weight_scale_inv")}
     save_file(few, tmp_path / "few.safetensors")
-    with pytest.raises(UsageError, match="--dequantise makes it no float8"):
+    with pytest.raises(UsageError, match="dequantise makes it no float8"):
         paramtool.convert(tmp_path / "few.safetensors", tmp_path / OUT, dequantise=True, dtype="m.*=float8_e4m3fn")
 
 

@@ -131,13 +131,14 @@ def interrupted(number: int, where: tuple[str, str, str], *args: object, cwd: Pa
 
 
 def quick(*args: object, cwd: Path, out: io.StringIO | None = None, run: Callable[[], NoReturn] = main) -> Ran:
-    """The same in this process, a hundred times sooner; `out` stands for standard output.
+    """The same in this process, a hundred times sooner; `out` stands for standard output, and its like for errors.
 
     `run` is the program, `paramtool` if nothing else is said.
     """
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     before = (sys.argv, gc.isenabled(), os.getcwd())
-    out, err = out or io.StringIO(), io.StringIO()
+    out = out or io.StringIO()
+    err = type(out)()
     sys.argv = ["paramtool", *map(str, args)]
     try:
         os.chdir(cwd)

@@ -191,9 +191,9 @@ def test_what_cannot_be_is_refused(said: dict[str, object], message: str) -> Non
 def test_merged_names_who_disagrees() -> None:
     """What several sources say is put together; where two differ, both are named."""
     assert merged(("the file", {"hidden": 4}), ("--spec", {"layers": 2, "hidden": 4})) == {"hidden": 4, "layers": 2}
-    with pytest.raises(UsageError, match=r"the file says hidden=4, --spec says hidden=5"):
+    with pytest.raises(UsageError, match=r"the file says hidden=4, spec says hidden=5"):
         merged(("the file", {"hidden": 4}), ("--spec", {"hidden": 5}))
-    with pytest.raises(UsageError, match=r"the file says bias=no, --spec says bias"):
+    with pytest.raises(UsageError, match=r"the file says bias=no, spec says bias"):
         merged(("the file", {"bias": False}), ("--spec", {"bias": True}))
 
 

@@ -37,7 +37,7 @@ def text() -> str:
                 functions.append(name)
             else:
                 imports.append(f"from paramtool.{module} import {name} as {name}\n")
-    shown = (line for name in sorted([*functions, "variants"]) for line in _function(name))
+    shown = (line for name in sorted(functions) for line in _function(name))
     return "".join(
         [HEAD, *sorted(imports), "\n__version__: str\n", f"__all__ = {sorted(paramtool.__all__)!r}\n", *shown]
     )

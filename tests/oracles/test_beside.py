@@ -271,7 +271,7 @@ def test_networks_inside_networks(tmp_path: Path) -> None:
 
 def test_a_pattern_that_matches_nothing(tmp_path: Path) -> None:
     path = saved(tmp_path, Model(nn.LSTM(3, 5)))
-    with pytest.raises(UsageError, match=r"--ignore 'rnn\.ln\*' matches no tensor"):
+    with pytest.raises(UsageError, match=r"ignore='rnn\.ln\*' matches no tensor"):
         relayout_command.convert(path, tmp_path / "o.safetensors", target="cudnn", ignore=("rnn.ln*",))
 
 

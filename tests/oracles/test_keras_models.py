@@ -214,7 +214,7 @@ def test_the_way_back_has_its_merge_mode(findings: Path, tmp_path: Path) -> None
     (module,) = paramtool.read(back).modules
     assert "merge=sum" in module.spec.split()
     assert not [line for line in report.warnings if "merge" in line]
-    with pytest.raises(UsageError, match="merge=sum, --spec says merge=concat"):
+    with pytest.raises(UsageError, match="merge=sum, spec says merge=concat"):
         relayout_command.convert(there, tmp_path / "x.safetensors", target="keras", spec="merge=concat")
 
 

@@ -136,7 +136,7 @@ def test_a_square_matrix_that_nothing_explains_is_refused() -> None:
 def test_content_free_names_and_unknown_maps() -> None:
     model = model_of({"k": (3, 5), "b": (5,)}, DENSE)
     for text in ("fc", "fc=nothing", "nothing=fc"):
-        with pytest.raises(UsageError, match="--map"):
+        with pytest.raises(UsageError, match="map"):
             made({"fc.weight": (5, 3)}, model, text)
     into = made({"a.weight": (5, 3), "b.weight": (5, 3)}, model, "b.weight=k")
     assert into.layers[0].fillings[0].source == "b.weight" and into.unused == ("a.weight",)

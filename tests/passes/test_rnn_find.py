@@ -92,9 +92,9 @@ def test_which_of_two() -> None:
     assert asked(checkpoint(TWO), at=("b",)) == asked(checkpoint(TWO), at=("[!a]",)) == [B]
     assert asked(checkpoint(TWO), at=("b", "a")) == [B, A]
     assert asked(checkpoint(under("l0", LSTM) | under("l[0]", LSTM)), at=("l[0]",)) == [("l[0]", *A[1:])]
-    with pytest.raises(UsageError, match=r"--at '\*' matches 2 modules: 'a', 'b'"):
+    with pytest.raises(UsageError, match=r"at='\*' matches 2 modules: 'a', 'b'"):
         ask(checkpoint(TWO), at=("*",))
-    with pytest.raises(UsageError, match=r"--at 'c' matches no module of layout torch; found: 'a', 'b'"):
+    with pytest.raises(UsageError, match=r"at='c' matches no module of layout torch; found: 'a', 'b'"):
         ask(checkpoint(TWO), at=("c",))
 
 
@@ -169,7 +169,7 @@ def test_what_the_file_says() -> None:
     found = ask(said(file, relu))
     assert found[0].network.spec.activation == "relu" and found[0].network.tensors == own
     assert found[0].shapes == {"W": (1, 2, 3)} and not found[0].parts
-    with pytest.raises(UsageError, match="the file says activation=relu, --spec says activation=tanh"):
+    with pytest.raises(UsageError, match="the file says activation=relu, spec says activation=tanh"):
         ask(said(file, relu), spec="activation=tanh")
     for wrong, error, words in (
         (replace(relu, refused="two inputs"), LayoutError, "'node': two inputs"),
@@ -221,7 +221,7 @@ def test_what_may_stand_there() -> None:
         ask(checkpoint(file | {"b.row": view(4, 3, offset=24)}))
     seeded = checkpoint(KERAS | {"enc/seed_generator/seed_generator_state": (2,)})
     assert [one.ignored for one in ask(seeded, "keras", "backward=no")] == [()]
-    with pytest.raises(UsageError, match="--ignore 'zz' matches no tensor"):
+    with pytest.raises(UsageError, match="ignore='zz' matches no tensor"):
         ask(checkpoint(TWO), ignore=("a.weight_ih_l0", "zz"))
 
 

@@ -49,7 +49,7 @@ def test_what_is_asked_for(text: str, old: tuple[str, ...], new: tuple[str, ...]
 )
 def test_what_cannot_be_asked_for(text: str) -> None:
     """Refused with the text; a module that stands twice, too."""
-    with pytest.raises(UsageError, match="--stack") as no:
+    with pytest.raises(UsageError, match="stack") as no:
         stacking.parse(text)
     assert repr(text) in str(no.value)
     assert ("named twice" in str(no.value)) == (text in ("a=b,b", "a,a=b"))
@@ -101,7 +101,7 @@ def test_short_names_and_places() -> None:
     assert [one.at for one in put([FIRST, between, SECOND], "a,b=enc")] == ["enc", "y.z"]
     twice = replace(FIRST, at="d.a")
     with pytest.raises(
-        UsageError, match=r"FILE: --stack a,b=enc: 'a' is not a converted network; expected one of 'b', 'e\.a', 'd\.a'"
+        UsageError, match=r"FILE: stack a,b=enc: 'a' is not a converted network; expected one of 'b', 'e\.a', 'd\.a'"
     ):
         put([FIRST, twice, replace(SECOND, at="b")], "a,b=enc")
     three = network("c", "lstm input=2 hidden=2")
@@ -125,7 +125,7 @@ def test_short_names_and_places() -> None:
 )
 def test_layers_that_do_not_fit(second: Network, message: str) -> None:
     """An error says what the one gives and the other takes."""
-    with pytest.raises(LayoutError, match=f"FILE: --stack e.a,b=enc: {message}"):
+    with pytest.raises(LayoutError, match=f"FILE: stack=e.a,b=enc: {message}"):
         put([FIRST, second], "e.a,b=enc")
 
 

@@ -182,7 +182,7 @@ def test_no_other_file_is_replaced(tmp_path: Path) -> None:
     """With `force` neither: a checkpoint, or JSON of another kind."""
     for name, data in (("model.safetensors", save({"w": np.ones(3)})), ("config.json", b'{"a": 1}')):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(OutputError, match=r"not a record of `python -m proof`, which is all that --force"):
+        with pytest.raises(OutputError, match=r"not a record of `python -m proof`, which is all that force"):
             record_file.check_record_place(tmp_path / name, force=True)
         assert (tmp_path / name).read_bytes() == data
     (tmp_path / "empty").touch()

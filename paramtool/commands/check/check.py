@@ -192,7 +192,7 @@ def _targets(given: Sequence[str], said: Policy, lock: Lock | None, is_named: Ca
         return Targets([_named(place_of(lock, name), f"{lock.path}:{model.line}") for name, model in models], [])
     raise UsageError(
         "no path is given, and no configuration or lock names one",
-        hint="paramtool check model.safetensors; or files = [...] in paramtool.toml",
+        hint="`paramtool check model.safetensors`, or files = [...] in paramtool.toml",
     )
 
 

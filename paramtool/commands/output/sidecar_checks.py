@@ -55,7 +55,7 @@ def check_resumes(folder: str, read: Iterable[str], found: Sidecars, shards: boo
         raise PlanError(
             f"{folder}: accelerate finds the weights of this FSDP run as {fsdp} alone; beside safetensors it would not "
             "resume",
-            hint=f"paramtool dedup {path} -o FOLDER/{fsdp} writes that file alone; copy the others beside it",
+            hint=f"`paramtool dedup {path} -o FOLDER/{fsdp}` writes that file alone; copy the others beside it",
         )
     if shards and any(fnmatchcase(name, ACCELERATE) for name in found.files):
         raise PlanError(

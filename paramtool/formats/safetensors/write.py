@@ -174,6 +174,6 @@ def check_align(align: int) -> None:
     """UsageError if `align` is not a valid alignment of tensor data."""
     if not ALIGN <= align <= MAX_ALIGN or align & (align - 1):
         raise UsageError(
-            f"align is {align}; expected a power of two from {ALIGN} to {MAX_ALIGN}",
+            f"--align is {align}; expected a power of two from {ALIGN} to {MAX_ALIGN}",
             hint="--align 4096 is the page size of most machines, and the block size of most file systems",
         )

@@ -428,6 +428,6 @@ def _how_to_say(checkpoint: Checkpoint, candidates: list[_PossibleNetwork]) -> s
         names = " or ".join(known)
         return f"its names occur in layout {names}: choose the layout with --from (unfuse: --layout){doubts}"
     return (
-        f"paramtool guess {where} searches other layouts; or give the layout with --from (unfuse: --layout) and the "
+        f"`paramtool guess {where}` searches other layouts; or give the layout with --from (unfuse: --layout) and the "
         "module or tensor with --at"
     )
