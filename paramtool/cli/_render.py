@@ -190,11 +190,13 @@ def warn(*texts: str) -> None:
 
 def told(label: str, text: str) -> str:
     """A text of standard error behind its label; on a terminal, what is no line to type wraps at the edge."""
-    lines = text.split("\n")
-    if sys.stderr.isatty() and not current.wide:
-        room = max(NARROW, _columns(sys.stderr)) - len(label) - 2
-        lines = [part for line in lines for part in ([line] if TYPED.match(line) else wrapped(line, room))]
-    return styled(label, label, sys.stderr) + ": " + f"\n{' ' * (len(label) + 2)}".join(lines)
+    begin = styled(label, label, sys.stderr) + ": "
+    if not sys.stderr.isatty() or current.wide:
+        return begin + text
+    start = len(label) + 2
+    room = max(NARROW, _columns(sys.stderr)) - start
+    lines = (part for line in text.split("\n") for part in ([line] if TYPED.match(line) else wrapped(line, room)))
+    return begin + f"\n{' ' * start}".join(lines)
 
 
 @contextmanager

@@ -86,7 +86,8 @@ def command(ckpts: tuple[str, ...], output: str | None, *, each: bool, **flags: 
 def _rows(found: Deduped) -> Rows:
     yield head(found, "dedup")
     stored = f"{plural(found.plan.order, 'name')} on {plural(found.plan.targets, 'stored tensor')}"
-    yield "size", _gained(found)
+    sizes, is_smaller = _gained(found)
+    yield "size", sizes
     yield from physical(found, found.nbytes_after)
     yield "names", stored, *checked(found)
     yield from shared(found)
@@ -96,7 +97,7 @@ def _rows(found: Deduped) -> Rows:
     if 2 * state > found.plan.nbytes and any(section.name == "model" for section in found.checkpoint.sections):
         yield "note", f"{size(state)} of it are an optimizer's state, which --only model leaves out"
     for names in found.tied:
-        yield "tied", ", ".join(names), "equal, stored once: config.json ties them, so from_pretrained finds them"
+        yield "tied", ", ".join(names), "equal, stored once: config.json says that the model ties them"
     if found.repeated_nbytes:
         why = (
             "torch would tie names that are only equal"
@@ -107,28 +108,33 @@ def _rows(found: Deduped) -> Rows:
     if found.unused_nbytes:
         yield "unused", size(found.unused_nbytes), "used by no tensor, left behind"
     yield from beside(found)
-    if found.written and found.format == "torch":
+    if not found.written or not (is_smaller or found.plan.aliases):
+        return
+    if found.format == "torch":
         yield "load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True works too"
-    elif found.written and any(parameter(*one) for one in found.checkpoint.entries.items()):
+    elif any(parameter(*one) for one in found.checkpoint.entries.items()):
         # The section of the model, and the names in it.
         model = next((one for one in sections(found.plan.objects) if one.role == "model"), None)
         prefix = model.prefix if model else ""
         inside = [name.removeprefix(prefix) for name in found.plan.order if name.startswith(prefix)]
         yield load_it(found.output, inside, model.name if model else "", is_plain=not found.plan.aliases)
-    if found.written:
-        yield NEXT, verify_line(found, _flag(found))
+    yield NEXT, verify_line(found, _flag(found))
 
 
-def _gained(found: Deduped) -> str:
-    """The sizes before and after, and what makes the difference, or that nothing does."""
+NOTHING = "nothing gained"
+
+
+def _gained(found: Deduped) -> tuple[str, bool]:
+    """The sizes before and after with what makes the difference, and whether it is what is stored once or left out."""
     before, after, groups = found.nbytes_before, found.nbytes_after, [*found.graph.groups()]
     sizes = f"{size(before)} -> {size(after)}"
     is_shared = any(member.evidence == "content" for _, members in groups for member in members)
     if is_shared or found.unused_nbytes or found.plan.derived:
         change = 100 * (after - before) / max(before, 1)
-        return f"{sizes} ({change:+.{0 if abs(change) < 99 else 1}f}%)"
-    what = "what names share was stored once already" if groups else "no two names share bytes"
-    return f"{sizes}, {'nothing to gain' if 20 * after > 19 * before else 'the container alone'}: {what}"
+        return f"{sizes} ({change:+.{0 if abs(change) < 99 else 1}f}%)", True
+    what = "what names share was stored once already" if groups else "no two names share memory"
+    what = "equal bytes stay, each under its name" if found.repeated_nbytes else what
+    return f"{sizes}, {NOTHING if 20 * after > 19 * before else 'the container alone'}: {what}", False
 
 
 def _flag(found: Deduped) -> str:
@@ -172,7 +178,8 @@ def _family_rows(found: Family) -> Rows:
     yield from listed("input", inputs, "checkpoint")
     yield from every("left out", (f"{one.input}: {text}" for one in found.members for text in one.left_out))
     before, after = found.nbytes_before, found.nbytes_after
-    gain = f" ({100 * (after - before) / max(before, 1):+.0f}%)" if 20 * after < 19 * before else ", nothing to gain"
+    is_gained = 20 * after < 19 * before
+    gain = f" ({100 * (after - before) / max(before, 1):+.0f}%)" if is_gained else f", {NOTHING}"
     yield "size", f"{size(before)} -> {size(after)}{gain}", "shared files counted once"
     yield from physical(found, found.nbytes_after)
     together = sum(len(shard.files) > 1 for shard in found.shards)
@@ -186,7 +193,7 @@ def _family_rows(found: Family) -> Rows:
     elif found.renamed_nbytes:
         yield ("not done", f"{size(found.renamed_nbytes)} are equal under different names",
                "--share-renamed stores them once, for paramtool alone; config.json ties one folder only")  # fmt: skip
-    if found.written:
+    if found.written and is_gained:
         first = found.members[0]
         yield load_it(first.folder, [f"{first.wrapper}weight"])
         yield NEXT, verify_line(first, output=first.folder)

@@ -571,7 +571,7 @@ def _next(found: Inspection, tensors: bool) -> Rows:
         yield from _next_dedup(found, path, size(gain))
     else:
         nothing = found.duplicate_nbytes == 0 and not found.unused_nbytes
-        note = "note", "nothing to deduplicate: no bytes are stored twice, and none are unused"
+        note = "note", "dedup would leave nothing out: no tensors that it compares are equal, and no bytes are unused"
         yield from [*_next_relayout(found, path)] or [note] * nothing
 
 

@@ -354,9 +354,35 @@ def test_nothing_to_deduplicate(tmp_path: Path) -> None:
     put(tmp_path, "shared.pt", {"a": w, "b": w})
     put(tmp_path, "unused.pt", {"a": w[:10]})
     put(tmp_path, "equal.pt", {"a": torch.arange(9000.0), "b": torch.arange(9000.0)})
-    said = {name: ": no two names share bytes" in quick("dedup", f"{name}.pt", cwd=tmp_path).out
-            for name in ("plain", "shared", "unused", "equal")}  # fmt: skip
+    ran = {name: quick("dedup", f"{name}.pt", cwd=tmp_path).out for name in ("plain", "shared", "unused", "equal")}
+    said = {name: ": no two names share memory" in out for name, out in ran.items()}
     assert said == {"plain": True, "shared": False, "unused": False, "equal": False}
+    leads = {name: "\nload it  " in out and "\nnext  " in out for name, out in ran.items()}
+    assert leads == {"plain": False, "shared": True, "unused": True, "equal": True}
+
+
+@pytest.mark.parametrize("numel", [4, 9000])
+@pytest.mark.parametrize("config", [None, "none", "of-nobody"])
+def test_what_is_said_of_equal_bytes_is_true(numel: int, config: str | None, tmp_path: Path) -> None:
+    """In a folder they stay under each name, small ones are not compared: neither is said to share nothing equal."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    both = {name: torch.arange(float(numel)) for name in ("lm_head.weight", "model.embed_tokens.weight")}
+    put(folder, "model.safetensors", both)
+    put(tmp_path, "alone.safetensors", both)
+    said = {"architectures": ["OfNobodyForCausalLM"], "model_type": "of_nobody", "tie_word_embeddings": True}
+    (folder / "config.json").write_text(json.dumps(said if config == "of-nobody" else {}), encoding="utf-8")
+    more = ["--config", "none"] if config == "none" else []
+    for path in ("model", "alone.safetensors"):
+        for line in (
+            ["dedup", path, "--dry-run"],
+            ["dedup", path, "--dry-run", "--no-equal"],
+            ["inspect", path, "--digest"],
+        ):
+            out = quick(*line, *more, cwd=tmp_path).out
+            assert "share bytes" not in out and "stored twice" not in out and "from_pretrained" not in out, out
+    again = "equal bytes stay, each under its name" in quick("dedup", "model", "--dry-run", *more, cwd=tmp_path).out
+    assert again is (numel == 9000 and config != "of-nobody")
 
 
 def test_a_small_tie_of_a_sharded_folder(tmp_path: Path) -> None:

@@ -291,7 +291,8 @@ def _rows(found: Inspection) -> Iterator[Row]:
     if found.content is None:
         yield NOTE, "not compared", "equal bytes in separate storages were not searched for: --equal reads all tensors"
     elif found.duplicate_nbytes:
-        yield WARNING, "equal", f"{size(found.duplicate_nbytes)} are stored more than once: dedup stores them once"
+        words = "dedup --share-renamed" if found.below else "dedup"  # in a folder other programs look for each name
+        yield WARNING, "equal", f"{size(found.duplicate_nbytes)} are stored more than once: {words} stores them once"
     if found.config is not None and not any(one.rule == "config-ties" for one in found.findings):
         from paramtool.commands.config_ties import text
 
