@@ -111,9 +111,7 @@ def convert(
     flatten: str = '',
     partial: bool = False,
     optimizer_names: Path | None = None,
-    drop_optimizer: bool = False,
-    untied_state: str = '',
-    tied_state: str = '',
+    optimizer_state: Sequence[str] = (),
     untie: Sequence[str] = (),
     tie: Mapping[str, str] | None = None,
     new_config: Path | None = None,
@@ -158,9 +156,9 @@ def convert(
     - `format`: the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint); without it `dcp`
       if the input is such a folder, else `safetensors`
     - `optimizer_names`: a file with the names of an optimizer's parameters, one for each of its entries
-    - `drop_optimizer`: leave out the state of optimizers, where it cannot follow the new parameters
     - `untie`, `tie`: names that become tensors of their own; {name: the equal tensor that it becomes a name of}
-    - `untied_state`, `tied_state`: what an optimizer keeps for them: `copy`, `split`, `zero`, `one`; `first`, `second`
+    - `optimizer_state`: what becomes of the state of optimizers: `copy`, `split`, `zero` or `one` where a parameter
+      becomes several, `first` or `second` where two become one; `drop` leaves it out
     - `new_config`: the config.json of the model that opens the output folder: it is copied there, and the entries of an
       optimizer beside the weights get the order of its parameters
 
@@ -413,10 +411,9 @@ def fuse(
     drop_kept: bool = False,
     layout_file: Sequence[Path] = (),
     optimizer_names: Path | None = None,
-    drop_optimizer: bool = False,
-    untied_state: str = '',
-    tied_state: str = '',
+    optimizer_state: Sequence[str] = (),
     new_config: Path | None = None,
+    format: str | None = None,
     progress: Progress = silent,
 ) -> Relayouted:
     """Write recurrent networks, attention, gated MLPs or experts as fused tensors, in `layout`.
@@ -457,10 +454,9 @@ def unfuse(
     drop_kept: bool = False,
     layout_file: Sequence[Path] = (),
     optimizer_names: Path | None = None,
-    drop_optimizer: bool = False,
-    untied_state: str = '',
-    tied_state: str = '',
+    optimizer_state: Sequence[str] = (),
     new_config: Path | None = None,
+    format: str | None = None,
     progress: Progress = silent,
 ) -> Relayouted:
     """Write fused recurrent networks, attention, gated MLPs and experts as separate named tensors.

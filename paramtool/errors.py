@@ -192,6 +192,9 @@ REPLACED = {
     "ties_from_config": "the config.json beside the input counts, and --config PATH gives another",
     "tolerance": "--atol X accepts differences of at most X, and --rtol of a part of the number",
     "keys_from_config": "--config PATH says whose model's names are written",
+    "drop_optimizer": "--optimizer-state drop leaves it out",
+    "untied_state": "--optimizer-state copy, split, zero or one",
+    "tied_state": "--optimizer-state first or second",
     "max_bytes": "--max-inflated SIZE limits what all tensors may grow to",
 }
 """{a former keyword: what does the same}; its flag was called alike."""

@@ -10,8 +10,8 @@ metavar or choices.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from inspect import Parameter, cleandoc, signature
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +21,7 @@ from paramtool.cli import _completion, _render
 from paramtool.cli._paths import FILE, OUTPUT_FILE
 from paramtool.cli._streams import quoted
 from paramtool.errors import REPLACED, UsageError
+from paramtool.grouping import grouped
 
 F = TypeVar("F", bound=Callable[..., Any])
 SHORT = {"output": "-o", "quiet": "-q", "verbose": "-v"}
@@ -233,8 +234,8 @@ ALL = "paramtool.all"
 """The key of a context's `meta` that asks for every option."""
 LIKENESS = 0.75
 """How alike two flags are of which one may be meant: `--merge` is no `--verbose`."""
-MANY = 3
-"""An option that as many commands have is described once, by `help options`."""
+KINDS = ("allow_class", "dry_run")
+"""What all commands have that read a checkpoint, and all that write one."""
 
 
 class Command(click.Command):
@@ -306,10 +307,21 @@ def write_options(
 
 
 def shared(commands: Iterable[click.Command]) -> list[click.Option]:
-    """Options that many commands have in the same words."""
-    every = [one for command in commands for one in command.params if isinstance(one, click.Option)]
-    words = Counter((one.name, one.help) for one in every)
-    return [*{one.name: one for one in every if words[one.name, one.help] >= MANY}.values()]
+    """What two thirds of all commands have, or of those that have one of KINDS, in the same words but for defaults."""
+    every = [[one for one in command.params if isinstance(one, click.Option)] for command in commands]
+    groups = [every, *([of for of in every if kind in {one.name for one in of}] for kind in KINDS)]
+    alike = grouped(((one.name, _words(one)), one) for of in every for one in of)
+    found = []
+    for options in alike.values():
+        if any(3 * sum(one in of for of in group for one in options) >= 2 * len(group) for group in groups):
+            one = copy(options[0])
+            one.help = one.help if all(one.help == other.help for other in options) else _words(one)
+            found.append(one)
+    return found
+
+
+def _words(one: click.Option) -> str:
+    return (one.help or "").partition("  [default")[0]
 
 
 def _parts(text: str | None) -> tuple[str, str]:

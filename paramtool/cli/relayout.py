@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from paramtool.cli import _render
 from paramtool.cli._options import EACH, OUTPUT_ANY, Row, command_line, given
 from paramtool.cli._render import MANY, NEXT, Rows, brief, every, most, rest
@@ -13,11 +15,10 @@ from paramtool.cli._written import beside, checked, head, physical, report, veri
 from paramtool.commands import relayout as relayout_command
 from paramtool.commands.layouts import check_no_dialect
 from paramtool.commands.optimizer_carry import lines
-from paramtool.commands.relayout_options import RelayoutOptions
+from paramtool.commands.relayout_options import STATES, RelayoutOptions
 from paramtool.errors import plural
 from paramtool.grouping import grouped
 from paramtool.model.display import size
-from paramtool.model.optimizer import TIED, UNTIED
 
 if TYPE_CHECKING:
     from paramtool.commands.rearrangement import Rearrangement
@@ -40,10 +41,9 @@ OPTIONS: dict[str, Any] = {
     "each": EACH,
     "optimizer_names": Row("Take the names of an optimizer's parameters from FILE, one line for each of its entries.",
                            "FILE"),
-    "drop_optimizer": Row("Leave out the state of optimizers."),
-    "untied_state": Row("What each of several parameters gets of the optimizer's state of the one that they were: all "
-                        "of it, its share, nothing for all but the first, or one entry for all.", choices=UNTIED),
-    "tied_state": Row("Whose optimizer's state is kept where two parameters become one.", choices=TIED),
+    "optimizer_state": Row("What becomes of the state of optimizers: copy, split, zero or one where a parameter "
+                           "becomes several, first or second where two become one; drop leaves it out.  Repeatable.",
+                           type=click.Choice(STATES)),
     "new_config": Row("Copy this config.json, of the model that opens the output folder, in place of the input's, and "
                       "put the entries of an optimizer beside the weights in the order of its parameters.",
                       "CONFIG.JSON"),
@@ -54,10 +54,11 @@ OPTIONS: dict[str, Any] = {
 @command_line(
     relayout_command.convert,
     "SRC",
-    common="output source target dtype into rename dry_run force",
+    common="output source target dtype into dry_run force",
     codes=CODES,
     output=Row(
-        f"{OUTPUT_ANY}  [default: <stem>.to-LAYOUT.safetensors beside SRC; with --into <stem>.filled beside MODEL]",
+        f"Where to write.  {OUTPUT_ANY}  [default: <stem>.to-LAYOUT.safetensors beside SRC, without --to "
+        "<stem>.converted.safetensors; with --into <stem>.filled beside MODEL]",
         "DST",
     ),
     source=Row(
@@ -307,7 +308,7 @@ def _flag(found: Relayouted) -> str:
     if found.typed is not None:
         sources |= {name for others in found.typed.dequantised.values() for name in others}
     lacking = found.checkpoint.entries.keys() - sources - found.optimizer.read - found.plan.names.keys()
-    drops = any(text.endswith("as --drop-optimizer says") for text in found.left_out)
+    drops = any(text.endswith("as --optimizer-state drop says") for text in found.left_out)
     return weakest(found, renamed or lacking or drops)
 
 

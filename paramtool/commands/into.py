@@ -161,7 +161,7 @@ def prepared(
     container = format_of(model)
     where = _destination(output, model, entire, options)
     into, more = planned(checkpoint, model, options)
-    state = with_state(checkpoint, model, into, options.drop_optimizer)
+    state = with_state(checkpoint, model, into, options.drops_state)
     into = state.into
     views = model.views()
     made = Plan(
@@ -222,7 +222,7 @@ def wrong(output: Path, source: Weights, options: RelayoutOptions) -> tuple[list
     folder = os.path.dirname(os.fspath(output))
     tried = []
     for drop in (False, True):  # nothing in a model says whether the state was dropped
-        said = replace(options, drop_optimizer=drop)
+        said = replace(options, optimizer_state=["drop"] * drop)
         try:
             report, work = prepared(source.checkpoint.path, output, source, said, is_written=True)
         except PlanError:
@@ -579,7 +579,7 @@ def with_state(checkpoint: Checkpoint, model: Checkpoint, into: Into, drop: bool
     unused = tuple(name for name in into.unused if checkpoint.entries[name].role != "optimizer")
     if drop:
         names = [name for name, entry in checkpoint.entries.items() if entry.role == "optimizer"]
-        text = f"the optimizer's state of the source, as --drop-optimizer says: {plural(len(names), 'tensor')}"
+        text = f"the optimizer's state of the source, as --optimizer-state drop says: {plural(len(names), 'tensor')}"
         return IntoState(replace(into, unused=unused), StateReport((), (text,)))
     views, at = checkpoint.views(), ""
 

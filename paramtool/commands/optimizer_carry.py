@@ -178,7 +178,7 @@ def dropped(checkpoint: Checkpoint) -> Carried:
     sections = (one for one in checkpoint.sections if any(name.startswith(one.prefix) for name in rest.entries))
     rest = replace(rest, sections=tuple(sections))
     places = some([state.at for state in states if state.at], MAX_NAMED) or "the optimizer"
-    text = f"the optimizer's state, as --drop-optimizer says: {places}, {plural(len(names), 'tensor')}"
+    text = f"the optimizer's state, as --optimizer-state drop says: {places}, {plural(len(names), 'tensor')}"
     return Carried(rest, None, StateReport((), (text,)))
 
 

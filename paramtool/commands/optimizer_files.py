@@ -108,7 +108,7 @@ def following(
     kept = omit(where.sidecars.files, files)
     found = {at: dict(inside) for at, inside in grouped((optimizer_of(one[0]), one) for one in files.items()).items()}
     if choice.drop:
-        left = (f"{name}: as --drop-optimizer says" for name in files)
+        left = (f"{name}: as --optimizer-state drop says" for name in files)
         return replace(where.sidecars, files=kept, left=(*where.sidecars.left, *left)), None
     if program := WITHOUT_TRAINER.get(target):
         raise _refusal(where.path, found, f"{program} runs models, and has no trainer that goes on from it")

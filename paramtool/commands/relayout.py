@@ -60,7 +60,7 @@ from paramtool.formats.record.moved import check_codes, with_tensors
 from paramtool.grouping import omit
 from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.config import reading
-from paramtool.model.optimizer import Move, StateChoice
+from paramtool.model.optimizer import Move
 from paramtool.model.plan import Plan, check
 from paramtool.parts.companions import QUANTISE
 from paramtool.passes.retied import retied
@@ -276,7 +276,7 @@ def _beside(
     """The files with the state of optimizers beside the weights, and where all goes."""
     if found is None:
         return where, FollowingWork()
-    choice = OptimizerChoice(options.optimizer_names, state=StateChoice(options.untied_state, options.tied_state))
+    choice = OptimizerChoice(options.optimizer_names, state=options.state_choice)
     done = works(path, source, found, plan, where=where, options=options, choice=choice)
     sidecars = replace(where.sidecars, files={**where.sidecars.files, **done.unchanged})
     return where._replace(sidecars=sidecars), done
@@ -300,7 +300,7 @@ def _carried(
     moves: tuple[Move, ...] = ()
     renamed: Mapping[str, str] = {}
     ties = retied(checkpoint, options.untie, options.tie or {})
-    state = StateChoice(options.untied_state, options.tied_state)
+    state = options.state_choice
     if change is not None:
         from paramtool.passes.parts.rewrite import moves as moves_of_parts
         from paramtool.passes.parts.rewrite import renames
@@ -311,7 +311,7 @@ def _carried(
         change = [taken]
     else:
         moves = (*moves_of_networks(checkpoint, converted), *ties.moves)
-    choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, state)
+    choice = OptimizerChoice(options.optimizer_names, options.drops_state, state)
     target, has_config = options.target or "", options.new_config is not None
     kept, files = following(where, moves, renamed, choice, has_config=has_config, target=target)
     choice = choice._replace(is_beside=files is not None)
@@ -416,7 +416,7 @@ def _output_warnings(
 
 _OF_CONVERT = (
     "described", "as_is", "dtype", "keep_float32", "allow_overflow", "dequantise", "into", "map", "flatten", "partial",
-    "format", "untie", "tie",
+    "untie", "tie",
 )  # fmt: skip
 """Fields that `fuse` and `unfuse` have no keywords for."""
 
@@ -463,9 +463,9 @@ def convert(
     - `format`: the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint); without it `dcp`
       if the input is such a folder, else `safetensors`
     - `optimizer_names`: a file with the names of an optimizer's parameters, one for each of its entries
-    - `drop_optimizer`: leave out the state of optimizers, where it cannot follow the new parameters
     - `untie`, `tie`: names that become tensors of their own; {name: the equal tensor that it becomes a name of}
-    - `untied_state`, `tied_state`: what an optimizer keeps for them: `copy`, `split`, `zero`, `one`; `first`, `second`
+    - `optimizer_state`: what becomes of the state of optimizers: `copy`, `split`, `zero` or `one` where a parameter
+      becomes several, `first` or `second` where two become one; `drop` leaves it out
     - `new_config`: the config.json of the model that opens the output folder: it is copied there, and the entries of an
       optimizer beside the weights get the order of its parameters
 

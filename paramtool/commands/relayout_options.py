@@ -9,10 +9,12 @@ from paramtool.commands.progress import Path
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.images import FIRST, LAST
-from paramtool.model.optimizer import TIED, UNTIED
+from paramtool.model.optimizer import TIED, UNTIED, StateChoice
 
 DEFAULT = "torch"
 """What is written where nobody says another layout."""
+STATES = (*UNTIED, *TIED, "drop")
+"""What can become of the state of optimizers."""
 
 
 OF_NETWORKS = {
@@ -70,12 +72,9 @@ class RelayoutOptions(ObjectOptions):
     """Whether what of the source the model has no place for is left, and what does not fit."""
     optimizer_names: Path | None = None
     """A file with the names of an optimizer's parameters, one for each of its entries."""
-    drop_optimizer: bool = False
-    """Leave out the state of optimizers."""
-    untied_state: str = ""
-    """What each of several parameters gets of the state of the one that they were: `copy`, `split`, `zero`, `one`."""
-    tied_state: str = ""
-    """Whose state is kept where parameters become one: `first` or `second`."""
+    optimizer_state: Sequence[str] = ()
+    """What becomes of the state of optimizers: `copy`, `split`, `zero` or `one` of a parameter that becomes several,
+    `first` or `second` of two that become one; `drop` leaves all of it out."""
     untie: Sequence[str] = ()
     """Names that become tensors of their own."""
     tie: Mapping[str, str] | None = None
@@ -89,17 +88,15 @@ class RelayoutOptions(ObjectOptions):
         """UsageError for what says how networks are converted, where none is."""
         ObjectOptions.__post_init__(self)
         # UsageError for choices that there are not, and for ties that change beside layouts.
-        for flag, value, known in (
-            ("--untied-state", self.untied_state, UNTIED),
-            ("--tied-state", self.tied_state, TIED),
-            ("--flatten", self.flatten, (FIRST, LAST)),
-        ):
-            if value and value not in known:
-                raise UsageError(f"{flag} {value}: expected one of {', '.join(known)}")
-        if self.tied_state and self.as_is and not self.tie:
-            raise UsageError("--tied-state says whose state is kept by --tie, and no --tie is given")
-        if self.untied_state and self.as_is and not self.untie:
-            raise UsageError("--untied-state says what --untie leaves of the state, and no --untie is given")
+        if self.flatten not in ("", FIRST, LAST):
+            raise UsageError(f"--flatten {self.flatten}: expected one of {FIRST}, {LAST}")
+        for word in self.optimizer_state:
+            if word not in STATES:
+                raise UsageError(f"--optimizer-state {word}: expected one of {', '.join(STATES)}")
+        untied, tied = self.state_choice
+        for word, flag, asked in ((tied, "--tie", self.tie), (untied, "--untie", self.untie)):
+            if word and self.as_is and not asked:
+                raise UsageError(f"--optimizer-state {word} is about {flag}, which is not given")
         if (self.untie or self.tie) and (self.target or self.source or self.into is not None):
             raise UsageError(
                 "--tie and --untie change which names are one tensor, and not the layout of tensors",
@@ -111,3 +108,14 @@ class RelayoutOptions(ObjectOptions):
                 f"{given[0]} says how networks are converted, and no layout is given to convert them to",
                 hint="--to torch writes that of PyTorch; `paramtool layouts` lists all",
             )
+
+    @property
+    def drops_state(self) -> bool:
+        """Whether the state of optimizers is left out."""
+        return "drop" in self.optimizer_state
+
+    @property
+    def state_choice(self) -> StateChoice:
+        """What becomes of it where parameters part or join; the last word of each kind counts."""
+        untied, tied = ([word for word in self.optimizer_state if word in kind] for kind in (UNTIED, TIED))
+        return StateChoice(*(words[-1] if words else "" for words in (untied, tied)))

@@ -40,8 +40,8 @@ def moved(path: Path, output: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def refusal(path: Path, output: Path) -> str:
     """Why the state cannot follow; nothing is written then, and the model alone can be."""
     ran = fused(path, output)
-    assert ran.code == 6 and "--drop-optimizer" in ran.err and not output.exists(), ran
-    assert fused(path, output, "--drop-optimizer").code == 0
+    assert ran.code == 6 and "--optimizer-state drop" in ran.err and not output.exists(), ran
+    assert fused(path, output, "--optimizer-state", "drop").code == 0
     return ran.err
 
 

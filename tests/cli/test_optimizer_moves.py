@@ -70,8 +70,8 @@ def test_state_is_dropped_where_that_is_asked_for(form: str, tmp_path: Path) -> 
     found = trained()
     if form == "lightning":
         found = {"state_dict": found["model"], "optimizer_states": [found["optimizer"]], "epoch": 3}
-    ran = fused(saved(tmp_path / "a.pt", found), "--drop-optimizer")
-    assert ran.code == 0 and "as --drop-optimizer says" in ran.out
+    ran = fused(saved(tmp_path / "a.pt", found), "--optimizer-state", "drop")
+    assert ran.code == 0 and "as --optimizer-state drop says" in ran.out
     out = torch.load(tmp_path / "out.pt", weights_only=True)
     assert not out.get("optimizer") and not out.get("optimizer_states") and out["epoch"] == 3
 
@@ -93,7 +93,7 @@ def test_parts_in_two_groups_are_refused(tmp_path: Path) -> None:
 
     path = saved(tmp_path / "a.pt", trained(groups=groups))
     ran = fused(path)
-    assert ran.code == 6 and "--drop-optimizer" in ran.err, ran
+    assert ran.code == 6 and "--optimizer-state drop" in ran.err, ran
     assert not (tmp_path / "out.pt").exists()
     names = [name for name in torch.load(path, weights_only=True)["model"] if "bias" not in name]
     names += [name for name in torch.load(path, weights_only=True)["model"] if "bias" in name]
@@ -106,7 +106,7 @@ def test_steps_that_disagree_are_refused(tmp_path: Path) -> None:
     found = trained()
     found["optimizer"]["state"][3]["step"] = torch.tensor(7.0)
     ran = fused(saved(tmp_path / "a.pt", found))
-    assert ran.code == 6 and "step differs" in ran.err and "--drop-optimizer" in ran.err, ran
+    assert ran.code == 6 and "step differs" in ran.err and "--optimizer-state drop" in ran.err, ran
     assert " and 7" in ran.err or "7 and " in ran.err, "both values"
 
 
@@ -186,11 +186,11 @@ def test_verify_finds_what_was_changed_in_a_file_of_its_own(folder: Path) -> Non
 
 def test_a_file_of_its_own_that_is_not_bound_is_refused(folder: Path) -> None:
     ran = converted(folder)
-    assert ran.code == 6 and "optimizer.pt" in ran.err and "--drop-optimizer" in ran.err, ran
+    assert ran.code == 6 and "optimizer.pt" in ran.err and "--optimizer-state drop" in ran.err, ran
     assert "--optimizer-names FILE" in ran.err and not (folder / "out").exists()
-    ran = converted(folder, "--drop-optimizer")
+    ran = converted(folder, "--optimizer-state", "drop")
     assert ran.code == 0 and not (folder / "out" / "optimizer.pt").exists(), ran
-    assert "optimizer.pt: as --drop-optimizer says" in ran.out and "--subset" in ran.out
+    assert "optimizer.pt: as --optimizer-state drop says" in ran.out and "--subset" in ran.out
 
 
 def of_another_model(folder: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_parameter_that_changes_under_one_of_its_names_is_refused(tmp_path: Pa
     assert fused(path).code == 0  # both, which stay one
     out = torch.load(tmp_path / "out.pt", weights_only=True)
     assert out["optimizer"]["param_groups"][0]["params"] == [0] and len(out["optimizer"]["state"]) == 1
-    assert fused(path, "--at", "model.enc.lstm", "--drop-optimizer").code == 0
+    assert fused(path, "--at", "model.enc.lstm", "--optimizer-state", "drop").code == 0
 
 
 def test_an_export_of_all_names_tells_that_settings_are_left_out(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def untied_by_hand(tied: torch.optim.Optimizer, choice: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_untied_training_goes_on_with_what_the_flag_says(name: str, choice: str, tmp_path: Path) -> None:
     model, optimizer = saved(tmp_path / "a.pt", is_tied=True, name=name)
-    ran = run(tmp_path / "a.pt", "--untie", HEAD, "--untied-state", choice)
+    ran = run(tmp_path / "a.pt", "--untie", HEAD, "--optimizer-state", choice)
     assert ran.code == 0, ran
     found, resumed = loaded(tmp_path / "out.pt", is_tied=False, name=name)
     expected = Model(is_tied=False)
@@ -120,7 +120,7 @@ def test_untied_training_goes_on_with_what_the_flag_says(name: str, choice: str,
 def test_one_entry_for_both_is_the_training_of_the_tied_model(tmp_path: Path) -> None:
     """For a program that stores the head twice and ties it itself."""
     model, optimizer = saved(tmp_path / "a.pt", is_tied=True)
-    assert run(tmp_path / "a.pt", "--untie", HEAD, "--untied-state", "one").code == 0
+    assert run(tmp_path / "a.pt", "--untie", HEAD, "--optimizer-state", "one").code == 0
     stored = torch.load(tmp_path / "out.pt", weights_only=True)["model"]
     assert stored["emb.weight"].data_ptr() != stored["head.weight"].data_ptr()
     found, resumed = loaded(tmp_path / "out.pt", is_tied=True)
@@ -133,7 +133,7 @@ def test_one_entry_for_both_is_the_training_of_the_tied_model(tmp_path: Path) ->
 def test_untied_and_tied_again_is_the_same_training(choice: str, tmp_path: Path) -> None:
     """What both have the same of needs no choice; `split` is half of it for each, and one half is kept."""
     model, optimizer = saved(tmp_path / "a.pt", is_tied=True)
-    assert run(tmp_path / "a.pt", "--untie", HEAD, "--untied-state", choice).code == 0
+    assert run(tmp_path / "a.pt", "--untie", HEAD, "--optimizer-state", choice).code == 0
     (tmp_path / "out.pt").rename(tmp_path / "b.pt")
     ran = run(tmp_path / "b.pt", "--tie", f"{HEAD}={EMBEDDING}")
     assert ran.code == 0, ran
@@ -159,9 +159,9 @@ def test_tying_keeps_the_state_of_the_one_that_is_chosen(choice: str, kept: int,
     model.head.weight.data.copy_(model.emb.weight.data)
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "a.pt")
     ran = run(tmp_path / "a.pt", "--tie", f"{HEAD}={EMBEDDING}")
-    assert ran.code == 6 and "--tied-state first or second" in ran.err and "--drop-optimizer" in ran.err, ran
+    assert ran.code == 6 and "--optimizer-state first or second" in ran.err and "--optimizer-state drop" in ran.err, ran
     assert not (tmp_path / "out.pt").exists()
-    assert run(tmp_path / "a.pt", "--tie", f"{HEAD}={EMBEDDING}", "--tied-state", choice).code == 0
+    assert run(tmp_path / "a.pt", "--tie", f"{HEAD}={EMBEDDING}", "--optimizer-state", choice).code == 0
     found, resumed = loaded(tmp_path / "out.pt", is_tied=True)
     old, new = optimizer.state_dict()["state"], resumed.state_dict()["state"]
     torch.testing.assert_close(new, {0: old[kept], 1: old[1], 2: old[2]}, rtol=0, atol=0)
@@ -170,16 +170,20 @@ def test_tying_keeps_the_state_of_the_one_that_is_chosen(choice: str, kept: int,
 
 def test_tensors_with_other_values_are_not_tied(tmp_path: Path) -> None:
     saved(tmp_path / "a.pt", is_tied=False)
-    ran = run(tmp_path / "a.pt", "--tie", f"{HEAD}={EMBEDDING}", "--tied-state", "first")
+    ran = run(tmp_path / "a.pt", "--tie", f"{HEAD}={EMBEDDING}", "--optimizer-state", "first")
     assert ran.code == 5 and "have different values" in ran.err and not (tmp_path / "out.pt").exists(), ran
 
 
 def test_without_a_choice_the_state_of_an_untied_tensor_is_refused(tmp_path: Path) -> None:
     saved(tmp_path / "a.pt", is_tied=True)
     ran = run(tmp_path / "a.pt", "--untie", HEAD)
-    assert ran.code == 6 and "--untied-state copy, split, zero or one" in ran.err and "--drop-optimizer" in ran.err, ran
+    assert (
+        ran.code == 6
+        and "--optimizer-state copy, split, zero or one" in ran.err
+        and "--optimizer-state drop" in ran.err
+    ), ran
     assert not (tmp_path / "out.pt").exists()
-    words = ("convert", tmp_path / "a.pt", "-o", tmp_path / "out.pt", "--untie", HEAD, "--drop-optimizer")
+    words = ("convert", tmp_path / "a.pt", "-o", tmp_path / "out.pt", "--untie", HEAD, "--optimizer-state", "drop")
     ran = quick(*words, cwd=tmp_path)
     assert ran.code == 0 and "optimizer" not in torch.load(tmp_path / "out.pt", weights_only=True), ran
 
@@ -240,7 +244,7 @@ def test_a_group_that_ends_takes_its_items_of_the_schedule_along(tmp_path: Path)
     torch.save(found, tmp_path / "a.pt")
     names = ["head.weight", "emb.weight", "mid.weight", "mid.bias"]
     (tmp_path / "names.txt").write_text("\n".join(names))
-    more = ("--optimizer-names", tmp_path / "names.txt", "--tied-state", "first")
+    more = ("--optimizer-names", tmp_path / "names.txt", "--optimizer-state", "first")
     ran = run(tmp_path / "a.pt", "--tie", f"{HEAD}={EMBEDDING}", *more, "--json")
     assert ran.code == 0 and json.loads(ran.out)["optimizer"]["moved"][0]["after"] == 1, ran
     out = torch.load(tmp_path / "out.pt", weights_only=True)

@@ -154,9 +154,9 @@ def test_a_file_of_other_parameters_is_refused(state: str, tmp_path: Path) -> No
     (tmp_path / "run" / state).write_bytes(b"x")
     words = ("fuse", tmp_path / "run", "--layout", "qkv", "-o", tmp_path / "out.safetensors")
     ran = run(*words)
-    assert ran.code == 6 and "--drop-optimizer" in ran.err and "-o FOLDER" in ran.err, ran
+    assert ran.code == 6 and "--optimizer-state drop" in ran.err and "-o FOLDER" in ran.err, ran
     assert not (tmp_path / "out.safetensors").exists()
-    ran = run(*words, "--drop-optimizer")
+    ran = run(*words, "--optimizer-state", "drop")
     assert ran.code == 0 and repr(state.partition("/")[0]) in ran.out, ran
 
 

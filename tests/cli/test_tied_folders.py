@@ -56,10 +56,10 @@ def state_of(folder: Path) -> dict[str, Any]:
 def test_verify_unties_and_ties_the_state_beside_the_weights_again(choice: str, folder: Path, tmp_path: Path) -> None:
     """The line that `convert` prints agrees with what it wrote; any other state is a difference."""
     untied, tied = tmp_path / "untied", tmp_path / "tied"
-    ran = run("convert", folder, "--untie", HEAD, "--untied-state", choice, "-o", untied)
+    ran = run("convert", folder, "--untie", HEAD, "--optimizer-state", choice, "-o", untied)
     assert ran.code == 0, ran
     assert len(state_of(untied)["param_groups"][0]["params"]) == (3 if choice == "one" else 4)
-    assert run("convert", untied, "--tie", TIE, "--tied-state", "first", "-o", tied).code == 0
+    assert run("convert", untied, "--tie", TIE, "--optimizer-state", "first", "-o", tied).code == 0
     for output, source in ((untied, folder), (tied, untied)):
         ran = run("verify", output, "--against", source)
         assert ran.code == 0 and "files" in ran.out, ran
@@ -80,7 +80,7 @@ def said(folder: Path) -> object:
 def test_the_config_says_that_the_head_is_tied_again(folder: Path, tmp_path: Path) -> None:
     """Else from_pretrained would make a head of random numbers, as the file has one name."""
     untied, tied = tmp_path / "untied", tmp_path / "tied"
-    assert run("convert", folder, "--untie", HEAD, "--untied-state", "copy", "-o", untied).code == 0
+    assert run("convert", folder, "--untie", HEAD, "--optimizer-state", "copy", "-o", untied).code == 0
     ran = run("convert", untied, "--tie", TIE, "-o", tied)
     assert ran.code == 0 and "from_pretrained" not in ran.err, ran
     assert (said(untied), said(tied)) == (False, True)

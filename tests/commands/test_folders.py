@@ -564,9 +564,9 @@ def test_an_optimizer_beside_converted_weights(folder: Path, tmp_path: Path) -> 
     with pytest.raises(PlanError, match=r"'optimizer.pt', 'optimizer_0.bin' beside the weights"):
         relayout_command.fuse(folder, tmp_path / "out", layout="cudnn")
     assert not (tmp_path / "out").exists()
-    found = relayout_command.fuse(folder, tmp_path / "out", layout="cudnn", drop_optimizer=True)
+    found = relayout_command.fuse(folder, tmp_path / "out", layout="cudnn", optimizer_state=["drop"])
     assert not (tmp_path / "out" / "optimizer.pt").exists() and (tmp_path / "out" / "scheduler.pt").exists()
-    assert len([text for text in found.left_out if "--drop-optimizer" in text]) == 2
+    assert len([text for text in found.left_out if "--optimizer-state drop" in text]) == 2
     told = [text for text in dedup_command.dedup(folder, tmp_path / "out2").warnings if "optimizer" in text]
     assert not any(str(folder) in text for text in told)
     assert len(told) == 2 and all("no training goes on from it" in text for text in told)

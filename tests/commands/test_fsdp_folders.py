@@ -102,7 +102,7 @@ def test_state_that_was_changed_is_found(folder: Path) -> None:
 
 
 def test_without_its_optimizer(folder: Path) -> None:
-    run("fuse", folder, "--layout", "cudnn", "--drop-optimizer", "-o", "out", cwd=folder.parent)
+    run("fuse", folder, "--layout", "cudnn", "--optimizer-state", "drop", "-o", "out", cwd=folder.parent)
     assert not any(name.startswith(STATE) for name in files(folder.parent / "out"))
 
 

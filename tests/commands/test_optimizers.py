@@ -289,7 +289,7 @@ class TestInObjects:
         else:
             with pytest.raises(PlanError, match="cannot follow"):
                 convert(path, out, **more)
-        convert(path, out, force=True, drop_optimizer=True, **more)
+        convert(path, out, force=True, optimizer_state=["drop"], **more)
         assert not [name for name in paramtool.read(out).entries if name.startswith("optimizer")]
         assert bindings(out, paramtool.read(out)) == ()
         assert verify(out, path, subset=True, allow_unknown=True).differences == ()

@@ -55,8 +55,8 @@ class TestKeras:
 
     def test_numbers_that_no_record_explains_are_refused(self, tmp_path: Path) -> None:
         found = quick("convert", str(KERAS), "--to", "torch", "-o", str(tmp_path / "a.h5"), cwd=tmp_path)
-        assert found.code == 6 and "--drop-optimizer" in found.err and not list(tmp_path.iterdir())
-        convert(KERAS, tmp_path / "a.h5", target="torch", drop_optimizer=True)
+        assert found.code == 6 and "--optimizer-state drop" in found.err and not list(tmp_path.iterdir())
+        convert(KERAS, tmp_path / "a.h5", target="torch", optimizer_state=["drop"])
         assert not [name for name in paramtool.read(tmp_path / "a.h5").entries if "optimizer" in name]
 
     def test_into_another_model_of_the_same_layers(self, tmp_path: Path) -> None:
@@ -139,5 +139,5 @@ class TestGluon:
 
     def test_beside_a_model_that_changes_it_is_refused(self, tmp_path: Path) -> None:
         found = quick("convert", str(GLUON.parent), "--from", "mxnet", "--to", "torch", "-o", "out", cwd=tmp_path)
-        assert found.code == 6 and "trainer.states" in found.err and "--drop-optimizer" in found.err
+        assert found.code == 6 and "trainer.states" in found.err and "--optimizer-state drop" in found.err
         assert not (tmp_path / "out").exists()

@@ -149,7 +149,7 @@ def test_a_converted_lstm_computes_what_keras_computes(tmp_path: Path) -> None:
         tmp_path / "o.safetensors",
         target="torch",
         at=("enc",),
-        drop_optimizer=True,
+        optimizer_state=["drop"],
     )
     (one,) = report.converted
     found = paramtool.load_file(tmp_path / "o.safetensors")

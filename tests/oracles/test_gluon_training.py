@@ -82,6 +82,6 @@ def test_a_state_beside_other_parameters_is_refused(made: Path, tmp_path: Path) 
         PlanError, match=r"t\.states: the optimizer's state cannot follow: it is in the form gluon"
     ) as caught:
         convert(made / "adam", tmp_path / "out", source="mxnet", target="torch")
-    assert "--drop-optimizer" in (caught.value.hint or "") and not (tmp_path / "out").exists()
-    convert(made / "adam", tmp_path / "out", source="mxnet", target="torch", drop_optimizer=True)
+    assert "--optimizer-state drop" in (caught.value.hint or "") and not (tmp_path / "out").exists()
+    convert(made / "adam", tmp_path / "out", source="mxnet", target="torch", optimizer_state=["drop"])
     assert not list((tmp_path / "out").glob("*.states"))

@@ -178,9 +178,9 @@ def test_what_has_no_place_is_refused(tmp_path: Path) -> None:
     for name, reason in (("new", "has no variables yet"), ("other", "the model's is Adam, with")):
         with pytest.raises(PlanError, match=reason) as caught:
             convert(tmp_path / "a.keras", tmp_path / "c.keras", into=tmp_path / f"{name}.keras")
-        assert "--drop-optimizer" in (caught.value.hint or "")
-    report = convert(tmp_path / "a.keras", tmp_path / "c.keras", into=tmp_path / "new.keras", drop_optimizer=True)
-    assert any("as --drop-optimizer says" in text for text in report.left_out)
+        assert "--optimizer-state drop" in (caught.value.hint or "")
+    report = convert(tmp_path / "a.keras", tmp_path / "c.keras", into=tmp_path / "new.keras", optimizer_state=["drop"])
+    assert any("as --optimizer-state drop says" in text for text in report.left_out)
     with pytest.raises(PlanError, match="numbered, and such a file cannot say whose they are"):
         convert(tmp_path / "a.keras", tmp_path / "c.h5", target="torch")
     assert not (tmp_path / "c.h5").exists()

@@ -87,6 +87,6 @@ def test_a_state_that_differs_for_the_parts_is_refused(made: Path, case: str, tm
     asked: dict[str, Any] = {"source": "flax.linen", "target": "torch"}
     with pytest.raises(PlanError, match="become one, and it keeps") as caught:
         convert(made / f"{case}.msgpack", tmp_path / "no.safetensors", **asked)
-    assert caught.value.hint == "--drop-optimizer writes the model without it" and not list(tmp_path.iterdir())
-    convert(made / f"{case}.msgpack", tmp_path / "without.msgpack", drop_optimizer=True, **asked)
+    assert caught.value.hint == "--optimizer-state drop writes the model without it" and not list(tmp_path.iterdir())
+    convert(made / f"{case}.msgpack", tmp_path / "without.msgpack", optimizer_state=["drop"], **asked)
     assert not [name for name in paramtool.read(tmp_path / "without.msgpack").entries if "opt_state" in name]

@@ -100,7 +100,7 @@ def test_the_sample_and_the_fixtures(samples: Path, tmp_path: Path) -> None:
         out = tmp_path / f"{k}.safetensors"
         spec = "backward=no" if k == 0 else ""
         report = relayout_command.convert(
-            place, out, target="torch", at=tuple(layers), drop_optimizer=True, **({"spec": spec} if spec else {})
+            place, out, target="torch", at=tuple(layers), optimizer_state=["drop"], **({"spec": spec} if spec else {})
         )
         held = paramtool.load_file(out)
         for one in report.converted:

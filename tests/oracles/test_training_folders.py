@@ -294,7 +294,7 @@ def test_the_state_of_a_tie_in_the_config_follows(tmp_path: Path) -> None:
         convert(folder, tmp_path / "none", untie=["lm_head.weight"])
     LlamaConfig(**SIZES, architectures=["LlamaForCausalLM"]).save_pretrained(tmp_path / "config")
     convert(
-        folder, tmp_path / "untied", untie=["lm_head.weight"], untied_state="copy",
+        folder, tmp_path / "untied", untie=["lm_head.weight"], optimizer_state=["copy"],
         new_config=tmp_path / "config" / "config.json",
     )  # fmt: skip
     old = trainer(model_of(LlamaForCausalLM, lambda **more: LlamaConfig(**TIED)), tmp_path / "old")
@@ -314,6 +314,6 @@ def test_programs_without_a_trainer_get_no_state(target: str, llama: tuple[Path,
     """Nothing would go on from it there."""
     with pytest.raises(PlanError, match="has no trainer that goes on from it") as raised:
         convert(llama[0], tmp_path / "out", target=target)
-    assert "--drop-optimizer" in raised.value.hint and not (tmp_path / "out").exists()
-    convert(llama[0], tmp_path / "out", target=target, drop_optimizer=True)
+    assert "--optimizer-state drop" in raised.value.hint and not (tmp_path / "out").exists()
+    convert(llama[0], tmp_path / "out", target=target, optimizer_state=["drop"])
     assert not (tmp_path / "out" / "optimizer.pt").exists()

@@ -50,7 +50,7 @@ def test_what_untied_parameters_get(choice: str, shares: dict[str, int], without
 def test_untied_parameters_need_a_choice() -> None:
     with pytest.raises(PlanError) as caught:
         one().untied([["x", "y"]])
-    assert caught.value.hint is not None and "--untied-state" in caught.value.hint
+    assert caught.value.hint is not None and "--optimizer-state" in caught.value.hint
 
 
 @pytest.mark.parametrize(("ranks", "order"), [

@@ -144,4 +144,4 @@ def test_what_several_parameters_get_of_one_state(choice: str, keys: list[int], 
 def test_without_a_choice_it_is_refused() -> None:
     with pytest.raises(PlanError, match=r"'model\.a0' and 'model\.a1' become separate parameters") as caught:
         state_of(optimizer_of(), (repeated("a"),))
-    assert "--untied-state" in caught.value.hint and "--drop-optimizer" in caught.value.hint
+    assert "--optimizer-state" in caught.value.hint and "--optimizer-state drop" in caught.value.hint

@@ -32,7 +32,7 @@ from paramtool.model.view import Shapes, View, Views, contiguous
 from paramtool.passes.optimizer import copies, optax, tree
 from paramtool.passes.optimizer.slots import BLOCK, OF_ONE_SHAPE, last_part, power_of, trajectory
 
-_DROP = "--drop-optimizer writes the model without it"
+_DROP = "--optimizer-state drop writes the model without it"
 EntryKey = int | str
 
 
@@ -67,8 +67,8 @@ class Concerned(NamedTuple):
     """Entries of parameters whose state is not kept."""
 
 
-_UNTIE = "--untied-state copy, split, zero or one says what they get"
-_TIE = "--tied-state first or second says whose is kept"
+_UNTIE = "--optimizer-state copy, split, zero or one says what they get"
+_TIE = "--optimizer-state first or second says whose is kept"
 _CODES, _BLOCKS = ("qmap1", "qmap2"), ("state1", "state2", "absmax1", "absmax2")
 """What bitsandbytes keeps: the values of all codes, the same for every tensor; codes, and scales of blocks of them."""
 NOTHING_SAID = StateChoice()
@@ -350,7 +350,7 @@ class Moving:
         """Moments that are quantised in blocks, or the scales of these blocks."""
         if any(share > 1 for share in shares.values()):
             raise self.refusal(
-                f"{called!r} is quantised, and a part of it is no share (--untied-state copy and zero are)"
+                f"{called!r} is quantised, and a part of it is no share (--optimizer-state copy and zero are)"
             )
         moments = called.replace("absmax", "state")
         states, scales = (
