@@ -7,8 +7,6 @@ from collections.abc import Collection
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from paramtool.cli import _render
 from paramtool.cli._options import BESIDE, EACH, OUTPUT, Row, command_line
 from paramtool.cli._render import MANY, NEXT, Rows, Texts, every, listed, most, rest
@@ -17,7 +15,7 @@ from paramtool.cli.inspect import shared
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
 from paramtool.commands.inspect import parameter
-from paramtool.errors import plural
+from paramtool.errors import UsageError, plural
 from paramtool.formats.object_tree import sections
 from paramtool.model.display import size
 from paramtool.passes import select
@@ -64,23 +62,16 @@ def command(ckpts: tuple[str, ...], output: str | None, *, each: bool, **flags: 
     $ paramtool dedup base tuned-1 tuned-2 -o family
     $ paramtool dedup PIPELINE --each -o small
     """
-    alone = {"--ties": flags["ties"], "--format": flags["format"], "--each": each}
-    for flag, given in alone.items():
-        if given and len(ckpts) > 1:
-            raise click.BadParameter("takes one input", param_hint=flag)
-    chosen = dedup_command.DedupOptions(**flags)
+    options = dedup_command.DedupOptions(**flags)
     if len(ckpts) > 1:
-        if output is None:
-            raise click.UsageError("several inputs need an output folder: -o DIR")
+        if each:
+            raise UsageError("--each takes one folder")
         from paramtool.commands.dedup_many import dedup_family
 
-        family = dedup_family(ckpts, output, chosen, share_renamed=chosen.share_renamed, progress=_render.progress)
-        _render.report(family, _family_rows)
+        _render.report(dedup_family(ckpts, output or "", options, progress=_render.progress), _family_rows)
         return
-    if chosen.share_renamed and not os.path.isdir(ckpts[0]):
-        raise click.BadParameter("needs a folder or several inputs", param_hint="--share-renamed")
     run: Any = dedup_command.dedup_each if each else dedup_command.dedup
-    report(run(ckpts[0], output, chosen, progress=_render.progress), _rows, _flag)
+    report(run(ckpts[0], output, options, progress=_render.progress), _rows, _flag)
 
 
 def _rows(found: Deduped) -> Rows:

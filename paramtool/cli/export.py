@@ -5,15 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from paramtool.cli import _completion, _render
 from paramtool.cli._options import BESIDE, EACH, OUTPUT_ANY, Row, command_line
 from paramtool.cli._paths import FILE_OR_STDIN
 from paramtool.cli._render import NEXT, Rows, listed, named
 from paramtool.cli._written import beside, head, physical, report, verify_line
 from paramtool.commands import export as export_command
-from paramtool.errors import plural
+from paramtool.errors import UsageError, plural
 from paramtool.model.display import size
 
 if TYPE_CHECKING:
@@ -58,16 +56,10 @@ def command(file: str, names: str | None, output: str | None, *, each: bool, **f
     $ paramtool export bert.pt --prefix bert. --rename '*.gamma=*.weight'
     """
     if each:
-        if not flags.pop("all_names") or flags["like_only"] is not None:
-            raise click.BadParameter(
-                "writes every name of each set, so it needs --all-names and excludes --like-only", param_hint="--each"
-            )
-        for name in ("ties", "format"):
-            if flags[name]:
-                raise click.BadParameter("is for one set of weights, and --each takes all", param_hint=f"--{name}")
-        del flags["like"]
-        chosen = export_command.ExportOptions(**flags)
-        found: Any = export_command.export_each(file, output, options=chosen, progress=_render.progress)
+        if names or not flags.pop("all_names") or flags.pop("like"):
+            raise UsageError("--each writes every name of each set: it needs --all-names, and no --names or --like")
+        options = export_command.ExportOptions(**flags)
+        found: Any = export_command.export_each(file, output, options=options, progress=_render.progress)
     else:
         from pathlib import Path
 

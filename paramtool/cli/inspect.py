@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -31,10 +31,9 @@ from paramtool.cli._render import (
 )  # fmt: skip
 from paramtool.cli._streams import quoted
 from paramtool.commands import inspect as inspect_command
-from paramtool.commands.inspect import Inspection
+from paramtool.commands.inspect import Inspection, said_beside
 from paramtool.errors import (
     MAX_LISTED,
-    FormatError,
     ParamtoolError,
     UsageError,
     exit_code,
@@ -276,7 +275,6 @@ ENOUGH = 0.05
 """What dedup leaves out of a file, at least, where it is worth naming."""
 ADAPTER = "adapter_config.json"
 """PEFT's settings of an adapter."""
-MAX_SETTINGS = 1 << 20
 MANY_BLOCKS = 4
 """How many fused blocks a report lists: each has many parts."""
 
@@ -377,7 +375,7 @@ def _count(number: int) -> str:
 def _companions(found: Inspection) -> Rows:
     """What the files beside the weights are about: an adapter of PEFT, a training of transformers or accelerate."""
     folder = found.path if found.below else os.path.dirname(found.path)
-    if adapter := _said(folder, ADAPTER):
+    if adapter := said_beside(folder, ADAPTER):
         base, kind, rank = (adapter.get(key) for key in ("base_model_name_or_path", "peft_type", "r"))
         of_base = f"of {base}; " if base else ""
         yield "adapter", f"{kind}{f' r={rank}' if rank else ''}", f"{of_base}PEFT merges it, paramtool does not"
@@ -388,23 +386,9 @@ def _companions(found: Inspection) -> Rows:
     names = sorted(os.listdir(folder))
     if state := [name for name in names if is_training_state(name) and os.path.isfile(os.path.join(folder, name))]:
         sizes = (f"{name} {size(os.path.getsize(os.path.join(folder, name)))}" for name in state)
-        step = _said(folder, "trainer_state.json").get("global_step")
+        step = said_beside(folder, "trainer_state.json").get("global_step")
         more = "--optimizer lists the optimizer's" if any(map(optimizer_of, state)) and found.optimizers is None else ""
         yield "training", ", ".join(sizes), "" if step is None else f"step {step}", more
-
-
-def _said(folder: str, name: str) -> Mapping[str, object]:
-    """What a JSON file says; nothing where it is not there, or damaged: it is a neighbour of what is looked at."""
-    place = os.path.join(folder, name)
-    if not os.path.isfile(place):
-        return {}
-    from paramtool.formats import strict_json
-
-    try:
-        found, _ = strict_json.strict_file(place, "settings", MAX_SETTINGS)
-    except FormatError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _kind(entry: Entry) -> tuple[str, str]:
@@ -578,7 +562,7 @@ def _next(found: Inspection, tensors: bool) -> Rows:
 def _next_relayout(found: Inspection, path: str) -> Rows:
     """What can be done with recurrent networks."""
     sources = {one.layout for one in found.networks}
-    if len(sources) != 1 or sources & {"torch", "torch.cell"} or path != quoted(found.path) or _refused(found):
+    if len(sources) != 1 or sources & {"torch", "torch.cell"} or path != quoted(found.path) or found.refused:
         return
     (source,) = sources
     from paramtool import layouts
@@ -602,7 +586,7 @@ def _next_relayout(found: Inspection, path: str) -> Rows:
 
 def _next_dedup(found: Inspection, path: str, gain: str) -> Rows:
     """What dedup would do, with the flags that it asks for."""
-    refused, entries, why = _refused(found), found.checkpoint.entries, ""
+    refused, entries, why = found.refused, found.checkpoint.entries, ""
     if refused:
         from paramtool.passes.select import keeps_weights
 
@@ -629,15 +613,6 @@ def _other_ranks(found: Inspection) -> _render.Texts:
         return "note", f"one rank's parts of tensors, which are not joined: {why}"
     line = f"paramtool inspect {quoted(folder or '.')} --weights {quoted(name)}"
     return NEXT, line, "one rank's parts of tensors: with those of the other ranks"
-
-
-def _refused(found: Inspection) -> Set[str]:
-    """Tensors that dedup cannot write to safetensors."""
-    from paramtool.formats.safetensors import CODE_OF
-    from paramtool.passes.compat.wanted import plain_window
-
-    windows = ((name, plain_window(entry.value)) for name, entry in found.checkpoint.entries.items())
-    return {name for name, view in windows if view is None or view.dtype.name not in CODE_OF}
 
 
 # --- Optimizers as rows of `inspect --optimizer` ---------------------------------------------------------------------

@@ -195,10 +195,6 @@ def dedup_each(
     diffusers.  All other files are copied.  The keywords are those of `dedup`, without `weights` and `ties`.
     Errors as of `dedup`; nothing is written where one set is refused.
     """
-    if options.ties:
-        raise UsageError("--ties are those of one set of weights, and --each takes all")
-    if options.format is not None:
-        raise UsageError("--format is for one set of weights, and --each keeps the format of each")
     return each(
         path,
         output,
@@ -314,6 +310,8 @@ def _settled(
         )
     if (options.derive_casts or options.fold_constants) and not writer.holds.record:
         raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
+    if options.share_renamed and not where.is_of_folder:
+        raise UsageError("--share-renamed is for folders and several inputs: one file stores equal bytes once anyway")
     stored = select.storable(checkpoint, writer.refusals) if options.skip_unsupported else checkpoint
     graph = alias.build(stored, options.keep, parts=False, split_content=not writer.holds.equal)
     tied, tie_warnings = config_ties.folder_ties(path, stored, graph)

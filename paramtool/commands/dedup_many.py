@@ -143,17 +143,16 @@ def dedup_family(
     FormatError, UnsafeError, UsageError, PlanError or OutputError where it is not possible; nothing is left then.
     """
     began = time.monotonic()
-    if options.ties:
-        raise UsageError("--ties are those of one checkpoint, and a family has several")
-    if options.format is not None:
-        raise UsageError("--format is for one checkpoint, and a family has several")
+    for name in ("ties", "format"):
+        if getattr(options, name):
+            raise UsageError(f"--{name} is for one checkpoint, and a family has several")
     # What `dedup_family` writes
     refuse_string("paths", paths)
     target = os.path.normpath(output) if (output := os.fspath(output)) else ""
     if len(paths) < 2:
         raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")
     if not target:
-        raise UsageError("the name of the output is empty", hint="-o DIR")
+        raise UsageError("several checkpoints need a folder as their output", hint="-o DIR")
     check_name(target, True)
     if not options.equal:
         raise UsageError("without comparing bytes (--no-equal) checkpoints have nothing in common")

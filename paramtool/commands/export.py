@@ -165,8 +165,6 @@ def export_each(
 
     The keywords are those of `export`.
     """
-    if options.format is not None:
-        raise UsageError("--format is for one set of weights, and --each takes all")
     return each(
         path,
         output,

@@ -37,6 +37,20 @@ if TYPE_CHECKING:
     from paramtool.passes.rnn.convert import FusedNetwork
 
 
+def said_beside(folder: str, name: str) -> Mapping[str, object]:
+    """What a JSON file says; nothing where it is not there, or damaged: it is a neighbour of what is looked at."""
+    place = os.path.join(folder, name)
+    if not os.path.isfile(place):
+        return {}
+    from paramtool.formats import strict_json
+
+    try:
+        found, _ = strict_json.strict_file(place, "settings", 1 << 20)
+    except FormatError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def alias_graph(checkpoint: Checkpoint | Path, keep: str = "first") -> AliasGraph:
     """Which names share which bytes, by storage and by the file's own record; no tensor byte is read.
 
@@ -187,6 +201,15 @@ class Inspection(Displayed):
             else:
                 others.add(owner)
         return own + sum(owners[owner].numel for owner in others if not _counts(owner, entries))
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """Tensors that dedup cannot write to safetensors."""
+        from paramtool.formats.safetensors import CODE_OF
+        from paramtool.passes.compat.wanted import plain_window
+
+        windows = ((name, plain_window(entry.value)) for name, entry in self.checkpoint.entries.items())
+        return frozenset(name for name, view in windows if view is None or view.dtype.name not in CODE_OF)
 
     @property
     def unused_nbytes(self) -> int:

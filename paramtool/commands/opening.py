@@ -157,6 +157,10 @@ def _first_difference(found: Weights, copy: WeightsCopy, advance: Callable[[int]
     return ""
 
 
+OF_ONE_SET = ("weights", "ties", "format", "like_only", "into", "new_config")
+"""Options that are about one set of weights."""
+
+
 def each(
     path: Path,
     output: Path | None,
@@ -173,8 +177,9 @@ def each(
     the input folder opens the output.  UsageError where the options choose one set.  Nothing is written where one of
     them is refused.
     """
-    if options.weights is not None:
-        raise UsageError("--weights is for one set of weights, and --each takes all")
+    for name in OF_ONE_SET:
+        if getattr(options, name, None):
+            raise UsageError(f"--{name.replace('_', '-')} is for one set of weights, and --each takes all")
     max_shard_size, folder = options.max_shard_size, os.fspath(path)
     target = os.fspath(output) if output is not None else default_output(path, True, word)
     check_name(target, True)

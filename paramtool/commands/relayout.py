@@ -137,12 +137,6 @@ def relayout_each(
 ) -> Each[Relayouted]:
     """`relayout` of every set of weights of a folder and of those inside, into one folder that is built alike."""
     options = replace(options or RelayoutOptions(), **more)
-    if options.into is not None:
-        raise UsageError("--into takes one checkpoint and one model; it does not go with --each")
-    if options.format is not None:
-        raise UsageError("--format is for one set of weights, and --each keeps the format of each")
-    if options.new_config is not None:
-        raise UsageError("--new-config is for one set of weights, and --each takes all")
     register_files(options.layout_file)
     return each(
         path,
