@@ -238,18 +238,17 @@ def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], rules: int, *, i
 
 
 def _in_a_line(seen: _Seen) -> _render.Texts:
-    """The verdict of a file, its path, and the reason, or what it is."""
+    """The verdict of a file, its format, tensors, size and path, and the reason."""
     if seen.failure is not None:
         is_unsafe = seen.code == 4
         why, *others = seen.failure.message.removeprefix(f"{printable(seen.path)}: ").splitlines()
         for other in map(str.strip, others[:1]):
             why = f"asks for {other}: nothing was run" if is_unsafe else f"{why.rstrip(':')}: {other}"
-        return ("unsafe" if is_unsafe else "error", seen.path, why)
+        return ("unsafe" if is_unsafe else "error", "", "", "", seen.path, why)
     assert seen.found is not None
-    checkpoint = seen.found.checkpoint
-    facts = [checkpoint.format, plural(checkpoint.entries, "tensor"), size(checkpoint.nbytes)]
-    facts += [plural(seen.findings, "finding")] * bool(seen.findings)
-    return ("finding" if seen.findings else "fine", seen.path, FACTS.join(facts))
+    found, broken = seen.found.checkpoint, plural(seen.findings, "finding") if seen.findings else ""
+    tensors = plural(found.entries, "tensor")
+    return ("finding" if broken else "fine", found.format, tensors, size(found.nbytes), seen.path, broken)
 
 
 def _looked(path: str, look: Callable[[str], _Seen]) -> _Seen:

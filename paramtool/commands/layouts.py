@@ -11,6 +11,7 @@ from paramtool import dialects
 from paramtool import layouts as known
 from paramtool.commands.progress import Path
 from paramtool.errors import NoSuchFileError, UsageError
+from paramtool.formats import table
 from paramtool.layouts import evidence
 from paramtool.layouts.layout import Layout
 from paramtool.lazy_dataclass import frozen
@@ -101,7 +102,7 @@ def every_layout(name: str | None = None, *, layout_files: Iterable[Path] = ()) 
         return EveryLayout(parts=(part,))
     if name in dialects.NAMES:
         return EveryLayout(dialects=(dialects.table(name),))
-    check_keeps_values(name)
+    check_moves(name)
     return EveryLayout((known.find(name, of_parts()),))
 
 
@@ -115,8 +116,16 @@ CHANGES_VALUES = {
 """{what somebody could ask for as a layout: what it does to values}"""
 
 
-def check_keeps_values(name: str) -> None:
-    """UsageError for what changes values: going back would not give the same bytes."""
+def check_moves(name: str) -> None:
+    """UsageError for what changes values, so that going back would not give the same bytes, and for a format."""
+    suffix = f".{name.lower().lstrip('.')}"
+    if suffix in (".dcp", *table.WRITTEN, *table.NOT_WRITTEN) and name not in known.built_in():
+        hint = f"paramtool writes {', '.join(table.WRITTEN)}, by the suffix of -o"
+        if suffix in table.WRITTEN:
+            hint = f"-o NAME{suffix} writes one, with convert, dedup or export"
+        elif suffix == ".dcp":
+            hint = "--format dcp writes a folder in it"
+        raise UsageError(f"{name} is a format, and neither a layout nor a dialect", hint)
     if what := CHANGES_VALUES.get(name.lower().replace("_", "-")):
         raise UsageError(
             f"{name} is no layout: it changes values ({what}), and rounding loses some of them",

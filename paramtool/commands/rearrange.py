@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from paramtool import dialects, layouts
 from paramtool.commands._fusing import fused, unfused
-from paramtool.commands.layouts import check_keeps_values, of_parts
+from paramtool.commands.layouts import check_moves, of_parts
 from paramtool.commands.output.dialect_folder import check_params, config_of_params
 from paramtool.commands.rearrangement import PartsSource, Rearrangement, dialects_of, parts_source, record_of
 from paramtool.dialects.dialect import PrefixError
@@ -54,7 +54,7 @@ def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
     known = of_parts()
     for name in names:
         if name not in known:
-            check_keeps_values(name)
+            check_moves(name)
             layouts.find(name, known)
     if any(name in known for name in names):
         return True

@@ -107,6 +107,10 @@ def test_a_layer_with_other_than_numbers_has_a_row(tmp_path: Path) -> None:
         (("export", "m.pt", "--only", "rnn.*"), "export --prefix rnn."),
         (("variants", "m.pt"), "paramtool variants m.pt --against OTHER"),
         (("convert", "m.pt", "--to", "keras", "-o", "m.weights.h5"), "--into MODEL.keras"),
+        (("convert", "m.pt", "--to", "safetensors"), "-o NAME.safetensors writes one"),
+        (("convert", "m.pt", "--to", "pt"), "-o NAME.pt writes one"),
+        (("convert", "m.pt", "--to", "gguf"), "paramtool writes .pt, "),
+        (("convert", "m.pt", "--to", "dcp"), "--format dcp writes a folder"),
     ],
 )
 def test_what_was_meant(model: Path, words: tuple[str, ...], said: str) -> None:
