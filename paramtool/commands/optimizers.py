@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from itertools import permutations
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import chain, permutations
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from paramtool import formats
@@ -107,7 +107,7 @@ def bound_beside(
     path: str, model: Checkpoint, file: Checkpoint, said: ClassParameters | None
 ) -> tuple[Binding, ...]:  # fmt: skip
     """The bindings of a file beside a model in the folder `path`; `said` is what is known of the model's class."""
-    known = _KnownOrders.of(model, said, path)
+    known = _KnownOrders.of(model, lambda: said, path)
     return tuple(known.binding(file, one) for one in optimizers(file))
 
 
@@ -147,29 +147,32 @@ class _KnownOrders(NamedTuple):
 
     model: Checkpoint
     apart: list[Order]
-    """Of each section that may be a model."""
+    """Of each section that may be a model, as the file has them."""
     joined: list[Order]
     """Of all such sections together: the modules of one model may be saved apart, and have one optimizer."""
     trainer: bool
     """Whether the groups are those of the Trainer of transformers, if they can be."""
+    said: Callable[[], ClassParameters | None]
+    """What is known of the model's class, which takes seconds to import."""
 
     @classmethod
-    def of(cls, model: Checkpoint, said: ClassParameters | None, folder: str) -> _KnownOrders:
-        """The orders of a model, of whose class `said` is known."""
+    def of(cls, model: Checkpoint, said: Callable[[], ClassParameters | None], folder: str) -> _KnownOrders:
+        """The orders of a model."""
         sections = orders.sections_of_models(model)
-        apart = []
-        for section in sections:
-            order = orders.of_checkpoint(model, section, _source(model, section))
-            if said is not None:
-                apart.append(orders.of_class(said, order))
-            apart.append(order)
+        apart = [orders.of_checkpoint(model, section, _source(model, section)) for section in sections]
         names = [section for section in sections if section is not None]
         joined = []
         if 1 < len(names) <= _MOST_SECTIONS:
             source = min(_source(model, section) for section in names)  # empty where one is
             joined = [orders.of_sections(model, some, source) for some in permutations(names)]
         trainer = any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES)
-        return cls(model, sorted(apart, key=lambda order: bool(order.missing)), joined, trainer)
+        return cls(model, apart, joined, trainer, said)
+
+    def with_class(self) -> list[Order]:
+        """Each order after that of the class, where one is known; those that lack parameters last."""
+        said = self.said()
+        pairs = ([orders.of_class(said, order), order] if said is not None else [order] for order in self.apart)
+        return sorted(chain.from_iterable(pairs), key=lambda order: bool(order.missing))
 
     def binding(self, file: Checkpoint, state: OptimizerState, recorded: Recorded = _NO_NAMES) -> Binding:
         """The binding of an optimizer in a file: to recorded names, where they still fit, else as its entries show."""
@@ -192,8 +195,10 @@ class _KnownOrders(NamedTuple):
             order = keras_trained.order(file, state, shapes)
         elif state.form == gluon.FORM:
             order = gluon.order(self.model)
-        apart = self.apart if order is None else [order, *self.apart]
-        found = bind(state, apart, shapes, self.trainer, given)
+        first = [order] if order is not None else []
+        found = bind(state, [*first, *self.apart], shapes, self.trainer, given)
+        if not found.is_unique or found.how in ("order", "shapes"):  # names need no class
+            found = bind(state, [*first, *self.with_class()], shapes, self.trainer, given)
         if not found.defects or not self.joined:
             return found
         together = bind(state, self.joined, shapes, given=given)
@@ -209,8 +214,8 @@ def _known(path: str, checkpoint: Checkpoint) -> _KnownOrders:
         try:
             model = formats.describe(folder).checkpoint
         except ParamtoolError:  # there is no model, or there are several
-            return _KnownOrders(checkpoint, [], [], False)
-    return _KnownOrders.of(model, class_parameters(hf_config.beside(os.path.abspath(path))), folder)
+            return _KnownOrders(checkpoint, [], [], False, lambda: None)
+    return _KnownOrders.of(model, partial(class_parameters, hf_config.beside(os.path.abspath(path))), folder)
 
 
 def _source(checkpoint: Checkpoint, section: str | None) -> str:

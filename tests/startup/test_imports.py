@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from tests.hostile import makers_safetensors, makers_sharded, makers_torch
 from tests.hostile.command import quick
@@ -107,6 +109,24 @@ def test_variants_of_names_import_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("w\n")
     found = modules(tmp_path, "variants", path.name, "--against", "names.txt", "--against", path.name)
     assert not {"torch", "transformers", "numpy", "rich", "safetensors"} & found
+
+
+def test_an_optimizer_with_names_is_bound_without_its_class(tmp_path: Path) -> None:
+    """The names in `param_names` say which parameters they are: no transformers builds the class of the config."""
+    module = nn.Linear(2, 3)
+    optimizer = torch.optim.SGD([{"params": [*module.parameters()]}], momentum=0.9)
+    module(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    said = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}
+    (tmp_path / "config.json").write_text(json.dumps(said), encoding="utf-8")
+    torch.save(module.state_dict(), tmp_path / "pytorch_model.bin")
+    for names, is_needed in ((None, True), ([*module.state_dict()], False)):
+        if names:
+            state["param_groups"][0]["param_names"] = names
+        torch.save(state, tmp_path / "optimizer.pt")
+        found = modules(tmp_path, "inspect", ".", "--optimizer")
+        assert ("transformers" in found) is is_needed
 
 
 def test_the_library_imports_nothing_before_it_is_used(tmp_path: Path) -> None:
