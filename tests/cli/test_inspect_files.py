@@ -45,13 +45,18 @@ def findings(ran: Ran) -> list[str]:
 
 
 def test_each_file_is_a_line(files: Path) -> None:
-    """Its verdict, its path, and what it is or why not; then the findings, and a line for all."""
+    """Verdict, format, tensors, size, path, reason, as far as they are there; then the findings, and a line for all."""
     ran = quick("inspect", "good.pt", "lacking.pt", "folder", "junk.pt", "evil.pt", *RULE, cwd=files)
     assert (ran.code, ran.err) == (4, "")
-    assert [line.split("  ")[:2] for line in ran.out.splitlines()[:5]] == [
-        ["fine", "good.pt"], ["finding", "lacking.pt"], ["fine", "folder"], ["error", "junk.pt"], ["unsafe", "evil.pt"]
+    rows = [line.split("  ") for line in ran.out.splitlines()[:5]]
+    assert [(*row[:3], *row[4:]) for row in rows[:3]] == [
+        ("fine", "torch zip", "2 tensors", "good.pt"), ("finding", "torch zip", "1 tensor", "lacking.pt", "1 finding"),
+        ("fine", "safetensors", "1 tensor", "folder"),
     ]  # fmt: skip
-    assert "fine  folder  safetensors · 1 tensor · " in ran.out and "not in a format" in ran.out
+    assert [row[:2] for row in rows[3:]] == [
+        ["error", "junk.pt"],
+        ["unsafe", "evil.pt"],
+    ] and "not in a format" in ran.out
     assert "unsafe  evil.pt  asks for os.system(" in ran.out
     assert findings(ran) == ["finding: lacking.pt: missing:head: 'head' is not in the file"]
     assert ran.out.endswith("total  5 files  2 fine, 1 with findings, 2 with errors\n")
