@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Texts = tuple[Sequence[str] | None, ...]
-"""What it is, of what, and details; empty texts keep columns apart.
+"""A row of a report: its label, then the text of each column; an empty text leaves its column blank.
 
-Of several names the first three are shown, with --verbose all.  A row with None, with no names, or without any text is
-left out.
+Of a column with several names the first three are shown, and with --verbose all.  A row is left out if one of its
+columns is None or has no names, or if all of them are empty below a label.
 """
 Rows = Iterator[Texts]
+"""The rows of a report, in order."""
 NARROW = 40
 """Terminals with fewer columns get the lines of a pipe."""
 PROGRESS_NBYTES = 64 << 20
