@@ -11,12 +11,13 @@ dialects needs code of its own, and neither does the way back.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
 
 from paramtool.errors import LayoutError, UsageError, plural, some
 from paramtool.model.view import Shapes
 from paramtool.parts.facts import Facts
+from paramtool.parts.families import Config
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes
 
@@ -75,7 +76,7 @@ class OpenedDialect:
 class _Tabled(OpenedDialect):
     """A dialect of a table."""
 
-    def __init__(self, name: str, config: Mapping[str, Any], facts: FactsOf, prefix: str = "") -> None:
+    def __init__(self, name: str, config: Config, facts: FactsOf, prefix: str = "") -> None:
         from paramtool.dialects.dialect import Dialect
 
         self._dialect = Dialect(table(name), architecture(config))
@@ -163,7 +164,7 @@ def _without(found: list[Stored], prefix: str) -> list[Stored]:
 class _Memory(OpenedDialect):
     """Transformers 5 in memory."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
 
     def read(self, tensors: Shapes) -> list[Stored]:
@@ -182,7 +183,7 @@ class _Memory(OpenedDialect):
         return bool(recognition.told([name], self._config).five)
 
 
-def architecture(config: Mapping[str, Any]) -> str:
+def architecture(config: Config) -> str:
     """The class of a model, as its config says; empty if it says none."""
     found = config.get("architectures")
     first = found[0] if isinstance(found, list) and found else ""
@@ -229,7 +230,7 @@ def architectures_of(name: str) -> frozenset[str]:
     return frozenset(table(name).models)
 
 
-def opened(name: str, config: Mapping[str, Any], facts: FactsOf, prefix: str = "") -> OpenedDialect:
+def opened(name: str, config: Config, facts: FactsOf, prefix: str = "") -> OpenedDialect:
     """A dialect for the model of a config; `prefix` is what a record says that its file has in front of all names.
 
     UsageError if there is no dialect of that name, LayoutError if it has no table for the model.
@@ -243,7 +244,7 @@ def opened(name: str, config: Mapping[str, Any], facts: FactsOf, prefix: str = "
     raise UsageError(f"no dialect is called {name!r}; expected one of: {', '.join(NAMES)}")
 
 
-def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> list[str]:
+def recognised(tensors: Shapes, config: Config, facts: FactsOf) -> list[str]:
     """The dialects whose names a file has, in the order of `NAMES`.
 
     The two of transformers are one answer where they do not differ: the hub.  Where a table keeps the hub's names for
@@ -275,7 +276,7 @@ def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> li
     return found
 
 
-def _by_shapes(tensors: Shapes, config: Mapping[str, Any]) -> list[str]:
+def _by_shapes(tensors: Shapes, config: Config) -> list[str]:
     """The one of the two dialects of transformers whose shapes a file has; both where they do not tell.
 
     Qwen3-VL-MoE has the same names in both, for stacks that are turned.
@@ -290,13 +291,13 @@ def _by_shapes(tensors: Shapes, config: Mapping[str, Any]) -> list[str]:
     return found if len(found) == 1 else [HUB, MEMORY]
 
 
-def is_of_hub(names: Iterable[str], config: Mapping[str, Any]) -> bool:
+def is_of_hub(names: Iterable[str], config: Config) -> bool:
     """Whether some names are those of tensors that transformers 4 has, and transformers 5 has otherwise."""
     told = _told(names, config)
     return told is not None and bool(told.four)
 
 
-def mixture(names: Iterable[str], config: Mapping[str, Any]) -> str:
+def mixture(names: Iterable[str], config: Config) -> str:
     """Names of both dialects of transformers, in words; empty if they are those of one, or if the model is not known.
 
     Names that belong to parts of a model that both have alike, or to none, do not count.
@@ -305,7 +306,7 @@ def mixture(names: Iterable[str], config: Mapping[str, Any]) -> str:
     return "" if told is None or told.dialects else told.mixture()
 
 
-def _told(names: Iterable[str], config: Mapping[str, Any]) -> Told | None:
+def _told(names: Iterable[str], config: Config) -> Told | None:
     """Names by the dialects of transformers that have them; None where the config's model is not known."""
     from paramtool.dialects import recognition
 
@@ -315,7 +316,7 @@ def _told(names: Iterable[str], config: Mapping[str, Any]) -> Told | None:
         return None
 
 
-def why_none(tensors: Shapes, config: Mapping[str, Any]) -> str:
+def why_none(tensors: Shapes, config: Config) -> str:
     """Why names are those of no dialect: how many are of which, or that the model is not known."""
     from paramtool.dialects import recognition
 

@@ -13,6 +13,7 @@ from typing import Any
 from paramtool.dialects.renaming import NameRule, Operation
 from paramtool.model.view import Shape
 from paramtool.parts import operations
+from paramtool.parts.families import Config
 from paramtool.parts.operations import Misfit
 from paramtool.parts.pieces import Stored
 
@@ -23,7 +24,6 @@ from paramtool.parts.pieces import Stored
 # of transformers 5.23.0, of Lara-Mini and GLM-4-MoE of 5.24.0; each has its file and line.
 
 
-Config = Mapping[str, Any]
 PAIRS = (("gate_proj", "up_proj"), ("w1", "w3"), ("fc1", "fc3"))
 """Sources that are gate and up of one gated MLP: act(gate x) * (up x) needs equal rows."""
 EQUAL = {
@@ -166,7 +166,7 @@ Lists = list[list[Stored]]
 """For each pattern, the tensors that match it."""
 
 
-def made(rule: NameRule, sources: Lists, root: Mapping[str, Any]) -> list[Stored]:
+def made(rule: NameRule, sources: Lists, root: Config) -> list[Stored]:
     """The tensors of a rule's targets, made of those of its sources.
 
     `root` is the whole config.json.  operations.Misfit where the tensors do not fit the rule, facts.NoFact where a
@@ -183,7 +183,7 @@ def has_scales(rule: NameRule) -> bool:
     return any(name == "Inkling2LoopDequantizeExperts" for name, *_ in rule.operations)
 
 
-def _step(rule: NameRule, operation: Operation, lists: Lists, root: Mapping[str, Any]) -> Lists:
+def _step(rule: NameRule, operation: Operation, lists: Lists, root: Config) -> Lists:
     name, *parameters = operation
     if name == "MergeModulelist":
         return [[operations.stacked(each, parameters[0])] for each in lists]
@@ -201,9 +201,7 @@ def _step(rule: NameRule, operation: Operation, lists: Lists, root: Mapping[str,
     return [[_alone(rule, operation, each[0], (names[k], root))] for k, each in enumerate(lists)]
 
 
-def _side_by_side(
-    rule: NameRule, every: Sequence[Stored], parameters: Sequence[Any], root: Mapping[str, Any]
-) -> Stored:
+def _side_by_side(rule: NameRule, every: Sequence[Stored], parameters: Sequence[Any], root: Config) -> Stored:
     """Tensors as one; Misfit if the config says another number of them, or other sizes."""
     if parameters[1] and len(every) != (count := number(text_config(rule.config or root), parameters[1])):
         raise Misfit(f"are {len(every)}, and the config says {parameters[1]}={count}")
@@ -283,7 +281,7 @@ def _queries(queries: Stored, others: Stored) -> Stored:
     return operations.side_by_side(parts, 1)
 
 
-def _rotary(parameters: Sequence[Any], tensor: Stored, name: str, root: Mapping[str, Any]) -> Stored:
+def _rotary(parameters: Sequence[Any], tensor: Stored, name: str, root: Config) -> Stored:
     """Rows of pairs (h d t) as rows of halves (h t d), for the names that are meant."""
     subconfig, only, inverse = parameters
     if (only is not None and not any(one in name for one in only)) or len(tensor.shape) > 2:
@@ -310,7 +308,7 @@ def _towers(lists: Lists, towers: int, stack: int, along: int) -> Lists:
 # --- Backwards -------------------------------------------------------------------------------------------------------
 
 
-def sources_of(rule: NameRule, shapes: Sequence[Shape], root: Mapping[str, Any]) -> list[list[Shape]]:
+def sources_of(rule: NameRule, shapes: Sequence[Shape], root: Config) -> list[list[Shape]]:
     """For each source of a rule, the shapes that a file has, from those of all its targets; errors as of `made`."""
     found = [[shape] for shape in shapes]
     for operation in reversed(rule.operations):
@@ -318,9 +316,7 @@ def sources_of(rule: NameRule, shapes: Sequence[Shape], root: Mapping[str, Any])
     return found
 
 
-def _back(
-    rule: NameRule, operation: Operation, shapes: list[list[Shape]], root: Mapping[str, Any]
-) -> list[list[Shape]]:
+def _back(rule: NameRule, operation: Operation, shapes: list[list[Shape]], root: Config) -> list[list[Shape]]:
     name, *parameters = operation
     first = shapes[0][0]
     if name == "MergeModulelist":

@@ -18,7 +18,8 @@ from math import gcd
 from typing import Any
 
 from paramtool.errors import LayoutError
-from paramtool.model.view import Shapes
+from paramtool.model.view import Shape, Shapes
+from paramtool.parts.families import Config
 
 NAME = "params.json"
 EMBEDDING = "tok_embeddings.weight"
@@ -43,7 +44,7 @@ _LARGER = (512, 1024, 2048, 4096)
 """Other values of `multiple_of` in Meta's own files."""
 
 
-def params_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def params_of(config: Config) -> dict[str, Any]:
     """The content of params.json for a model of transformers; LayoutError names a setting that it has no place for."""
     heads, dim = _size(config, "num_attention_heads"), _size(config, "hidden_size")
     head_dim = _size(config, "head_dim", dim // heads)
@@ -97,7 +98,7 @@ def ffn_factors(dim: int, width: int) -> tuple[int, float | None]:
     raise _no_place(f"intermediate_size={width}", f"no ffn_dim_multiplier gives this width for dim={dim}")
 
 
-def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
+def _rope(config: Config) -> dict[str, Any]:
     """The base of the rotary frequencies and how they are scaled; transformers 5 has both in `rope_parameters`."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if not isinstance(rope, Mapping):
@@ -159,7 +160,7 @@ def _scaling(params: Mapping[str, Any]) -> dict[str, Any]:
     return {"rope_scaling": {"rope_type": "llama3", "factor": _number(params, FACTOR), **SCALING}}
 
 
-def check(config: Mapping[str, Any], shapes: Shapes) -> None:
+def check(config: Config, shapes: Shapes) -> None:
     """LayoutError if there is no params.json for a config.json, or if tensors under Meta's names do not fit it."""
     params_of(config)
     dim = _size(config, "hidden_size")
@@ -167,7 +168,7 @@ def check(config: Mapping[str, Any], shapes: Shapes) -> None:
         _check_shape(shapes, name, (_size(config, key), dim), why=f"by {key} and hidden_size of config.json")
 
 
-def _check_shape(shapes: Shapes, name: str, expected: tuple[int, ...], *, why: str) -> None:
+def _check_shape(shapes: Shapes, name: str, expected: Shape, *, why: str) -> None:
     if name in shapes and shapes[name] != expected:
         ranks = "a model of several ranks (consolidated.00.pth, consolidated.01.pth, ...) has to be joined first"
         raise LayoutError(
@@ -176,7 +177,7 @@ def _check_shape(shapes: Shapes, name: str, expected: tuple[int, ...], *, why: s
         )
 
 
-def contradictions(params: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+def contradictions(params: Mapping[str, Any], config: Config) -> Iterator[str]:
     """Where a params.json differs from the one that would be made from a config, for people."""
     mine, theirs = (_comparable(one) for one in (_inner(params), params_of(config)))
     for key, expected in theirs.items():

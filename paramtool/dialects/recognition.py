@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from paramtool.dialects import scopes
 from paramtool.dialects.renaming import NameRule, Renamed, Renaming
 from paramtool.errors import plural
+from paramtool.parts.families import Config
 
 FOUR, FIVE = "transformers-4", "transformers-5"
-Config = Mapping[str, Any]
 
 
 class Told(NamedTuple):

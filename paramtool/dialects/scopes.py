@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from paramtool.dialects.renaming import NameRule, from_table
 from paramtool.errors import LayoutError
 from paramtool.package_data import package_data
+from paramtool.parts.families import Config
 
 TABLE = "transformers_5_24.json"
 
@@ -48,10 +49,10 @@ class ModelPart(NamedTuple):
     name: str
     """Of its class."""
     model_type: str
-    config: Mapping[str, Any]
+    config: Config
 
 
-def modules(config: Mapping[str, Any]) -> Iterator[ModelPart]:
+def modules(config: Config) -> Iterator[ModelPart]:
     """The model of a config.json and its parts, each before its own parts; LayoutError where it is not known."""
     name = architecture(config)
     known = table()["classes"]
@@ -65,7 +66,7 @@ def modules(config: Mapping[str, Any]) -> Iterator[ModelPart]:
     yield from _inside(ModelPart("", name, str(config.get("model_type") or known[name][1]), config))
 
 
-def architecture(config: Mapping[str, Any]) -> str:
+def architecture(config: Config) -> str:
     """`architectures[0]`; LayoutError where a config does not say it."""
     names = config.get("architectures")
     if isinstance(names, list) and names and isinstance(names[0], str):
@@ -99,7 +100,7 @@ def _inside(module: ModelPart) -> Iterator[ModelPart]:
         yield from _inside(ModelPart(f"{module.path}.{path}".removeprefix("."), name, model_type, config))
 
 
-def rules(config: Mapping[str, Any]) -> list[NameRule]:
+def rules(config: Config) -> list[NameRule]:
     """All rules of the model of a config.json, in their order; LayoutError where the model is not known."""
     found: list[NameRule] = []
     seen: dict[str, list[str]] = {}
@@ -132,7 +133,7 @@ WORDS_OF_MANY = frozenset(["", "backbone", "encoder", "decoder", "text_model", "
 """Names of base models that are those of parts of other models, too."""
 
 
-def foreign_word(names: Iterable[str], config: Mapping[str, Any]) -> tuple[str, str]:
+def foreign_word(names: Iterable[str], config: Config) -> tuple[str, str]:
     """(the word that names begin with, the one that the class has instead), where they are those of another model.
 
     Empty words where that cannot be told.  The word is that of a base model, `base_model_prefix` of its class.

@@ -25,10 +25,9 @@ from paramtool.dialects.recognition import FIVE, FOUR, backwards, renamings, tol
 from paramtool.dialects.renaming import NameRule, Renamed, RuleWay, natural
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.model.view import Shape, Shapes
+from paramtool.parts.families import Config
 from paramtool.parts.operations import Misfit, stored
 from paramtool.parts.pieces import Stored, whole
-
-Config = Mapping[str, Any]
 
 PARTLY = "a shard is missing, the file was converted in part, or config.json is of another model"
 """The hint where a list lacks members."""

@@ -426,7 +426,7 @@ def _elements(count: int) -> str:
     return f"{count:,} element{'s' if count != 1 else ''}"
 
 
-def squeezed(shape: Shape) -> tuple[int, ...]:
+def squeezed(shape: Shape) -> Shape:
     """A shape without its axes of length 1: old files have biases of [1, 400]."""
     return tuple(size for size in shape if size != 1)
 

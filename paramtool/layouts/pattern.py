@@ -30,6 +30,8 @@ from paramtool.layouts.spec import KINDS
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import Shape
 
+Words = tuple[str, ...]
+"""The words of one axis, from the slowest to the fastest."""
 INDEXES = ("layer", "dir", "gate")
 """Axes that choose a cell; the others run inside one."""
 
@@ -59,7 +61,7 @@ class Block:
     """(sign, a whole number or the name of an option), added to the sum."""
     gates: str
     """The gates in order; empty for the gates of the layout."""
-    axes: tuple[tuple[str, ...], ...]
+    axes: tuple[Words, ...]
     """For each axis of the tensor, the words of its group."""
     raw: bool = False
     """Whether the cell's bytes are in the cell's own order."""
@@ -76,7 +78,7 @@ class Block:
 class Repeated:
     """Items that are repeated for each value of the index axes, one after the other."""
 
-    axes: tuple[str, ...]
+    axes: Words
     items: tuple[Block | Repeated, ...]
 
 
@@ -94,7 +96,7 @@ def parse(content: str, vocabulary: Vocabulary = RECURRENT) -> Items:
     >>> parse("W[in (gate hidden)]")[0].axes
     (('in',), ('gate', 'hidden'))
     """
-    stack: list[tuple[tuple[str, ...], list[Block | Repeated]]] = [((), [])]
+    stack: list[tuple[Words, list[Block | Repeated]]] = [((), [])]
     at = 0
     while content[at:].strip():
         found = _TOKEN.match(content, at)
@@ -162,7 +164,7 @@ def bound(
             yield from bound(item.items, {**binding, **dict(zip(item.axes, chosen, strict=True))}, values)
 
 
-def extent(block: Block, lengths: Mapping[str, int]) -> tuple[int, ...]:
+def extent(block: Block, lengths: Mapping[str, int]) -> Shape:
     """The shape of a block, from the length of each of its axes."""
     return tuple(prod(length(word, lengths) for word in group) for group in block.axes)
 
@@ -178,8 +180,8 @@ def window(
     strides: Shape,
     index: Mapping[str, int],
     *,
-    order: tuple[str, ...],
-) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    order: Words,
+) -> tuple[int, Shape, Shape]:
     """(offset, shape, strides) of one cell in a block: index axes fixed by `index`, the rest in `order`.
 
     `strides` are those of the tensor's axes.  With `order` empty the axes stay as the pattern has them.

@@ -58,7 +58,7 @@ class View:
     """How many elements one step along each axis moves."""
     _members = "dtype=dtype.name shape strides offset storage nbytes"
 
-    def __init__(self, storage: StorageId, dtype: DType, offset: int, shape: Shape, strides: tuple[int, ...]) -> None:
+    def __init__(self, storage: StorageId, dtype: DType, offset: int, shape: Shape, strides: Shape) -> None:
         """Check the numbers and bring the strides into normal form; ValueError if a number is out of range."""
         try:
             shape, strides = _geometry(shape, strides)
@@ -120,7 +120,7 @@ class View:
         return self.strides == contiguous_strides(self.shape)
 
     @property
-    def dense_axes(self) -> tuple[int, ...] | None:
+    def dense_axes(self) -> Shape | None:
         """The axes from the outermost in memory to the innermost, those of length 1 first; None where there are gaps.
 
         `(0, 2, 3, 1)` for a PyTorch tensor in channels_last format.
@@ -316,7 +316,7 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
         return _steps(shape)
 
 
-def _steps(shape: Shape) -> tuple[int, ...]:
+def _steps(shape: Shape) -> Shape:
     strides = []
     step = 1
     for size in reversed(shape):
@@ -325,7 +325,7 @@ def _steps(shape: Shape) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _normal_strides(shape: Shape, strides: tuple[int, ...]) -> tuple[int, ...]:
+def _normal_strides(shape: Shape, strides: Shape) -> Shape:
     """Set the strides of axes of length 1 to what they would be if the axes after them were contiguous."""
     normal: list[int] = []
     step = 1
@@ -342,7 +342,7 @@ _MANY_SHAPES = 4096
 
 
 @lru_cache(_MANY_SHAPES)
-def _dense_strides(shape: Shape) -> tuple[int, ...]:
+def _dense_strides(shape: Shape) -> Shape:
     found = _steps(shape)
     if found and found[0] > MAX_EXTENT:
         raise OverflowError
@@ -350,7 +350,7 @@ def _dense_strides(shape: Shape) -> tuple[int, ...]:
 
 
 @lru_cache(_MANY_SHAPES)
-def _geometry(shape: Shape, strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _geometry(shape: Shape, strides: Shape) -> tuple[Shape, Shape]:
     """Shape and strides in normal form; OverflowError where a number is out of range, ValueError for the rest."""
     if len(shape) != len(strides) or len(shape) > MAX_AXES:
         raise ValueError(f"shape {_short(shape)}, strides {_short(strides)}: expected equally many, at most {MAX_AXES}")
@@ -365,7 +365,7 @@ def _geometry(shape: Shape, strides: tuple[int, ...]) -> tuple[tuple[int, ...], 
 
 
 @lru_cache(_MANY_SHAPES)
-def _extent(shape: Shape, strides: tuple[int, ...]) -> int:
+def _extent(shape: Shape, strides: Shape) -> int:
     if 0 in shape:
         return 0
     return sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1

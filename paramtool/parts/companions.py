@@ -22,7 +22,7 @@ from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError
-from paramtool.model.view import Shapes
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts.blocks import IN, OUT, WHOLE, Axis, Image, image, roles
 from paramtool.parts.operations import swapped, with_one_axis
 from paramtool.parts.pieces import Digit, Piece, Stored, part_shapes
@@ -40,9 +40,6 @@ from paramtool.parts.schemes import (
 )
 
 # --- Followers: the companions of one name, such as `weight_scale`, of a fused weight and of its parts ---------------
-
-
-Shape = tuple[int, ...]
 
 
 class Followers(NamedTuple):

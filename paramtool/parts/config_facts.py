@@ -21,12 +21,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from paramtool.errors import LayoutError
 from paramtool.package_data import package_data
 from paramtool.parts import families
 from paramtool.parts.facts import KEYS, MAX_SIZE, NONE, Facts, derived, merged
+from paramtool.parts.families import Config
 from paramtool.parts.schemes import packing_of
 
 _KEYS = json.loads(package_data("parts", "config_keys.json"))
@@ -60,7 +61,7 @@ UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|hea
 """Keys of configs whose layers or halves differ in their heads: `KEYS` do not say which."""
 
 
-def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config.json", *, layers: str = "") -> Facts:
+def from_config(config: Config, tower: str = "", where: str = "config.json", *, layers: str = "") -> Facts:
     """The facts of one tower of a model; none where the config does not say them.
 
     `tower` is the path of a nested config, the last step of which may be `encoder` or `decoder` as a half of one config
@@ -94,7 +95,7 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     return derived(Facts(reader.sizes, said))
 
 
-def config_of(config: Mapping[str, Any], tower: str = "") -> tuple[str, Mapping[str, Any]]:
+def config_of(config: Config, tower: str = "") -> tuple[str, Config]:
     """The model type of a tower, empty where nothing says it, and its config.
 
     >>> config_of({"model_type": "llava", "text_config": {"model_type": "phi3"}}, "text_config")[0]
@@ -108,14 +109,14 @@ class _Tower(NamedTuple):
     """A nested config."""
 
     model_type: str
-    config: Mapping[str, Any]
+    config: Config
     path: str
     side: str
     outer: str
     """`voxtral>text_config>` for the tower of another config, else ""."""
 
 
-def _nested(config: Mapping[str, Any], tower: str) -> _Tower | None:
+def _nested(config: Config, tower: str) -> _Tower | None:
     """The config of a tower; None if there is none, or if nothing says its model type."""
     model_type, path, side, outer = _text(config.get("model_type")), "", "", ""
     for step in filter(None, tower.split(".")):
@@ -192,7 +193,7 @@ BACKBONE = re.compile(r"^(model\.|transformer\.|base_model\.)*(layers|h|blocks|b
 """Names of a text model's layers without a segment that says so."""
 
 
-def tower_of(name: str, config: Mapping[str, Any]) -> str | None:
+def tower_of(name: str, config: Config) -> str | None:
     """The path of the nested config that a tensor belongs to, "" for the outermost; None where it cannot be told.
 
     >>> config = {"text_config": {"model_type": "llama"}, "vision_config": {"model_type": "clip_vision_model"}}
@@ -231,9 +232,9 @@ def tower_of(name: str, config: Mapping[str, Any]) -> str | None:
     return ".".join(steps)
 
 
-def _towers(config: Mapping[str, Any], model_type: str) -> dict[str, Mapping[str, Any]]:
+def _towers(config: Config, model_type: str) -> dict[str, Config]:
     """The nested configs that describe towers, flat ones among them."""
-    found: dict[str, Mapping[str, Any]] = {
+    found: dict[str, Config] = {
         key: value
         for key, value in config.items()
         if isinstance(value, Mapping)
@@ -328,7 +329,7 @@ OTHERS = re.compile(r"^(num_)?(swa|global|sliding|local|cross)_\w*(heads|head_di
 class ConfigReader:
     """Takes sizes from a config by their rules."""
 
-    def __init__(self, config: Mapping[str, Any], where: str) -> None:
+    def __init__(self, config: Config, where: str) -> None:
         self.config = config
         self.where = where
         self.sizes: dict[str, int] = {}
@@ -439,7 +440,7 @@ class ConfigReader:
 class KnownModel:
     """The config of a model, and the facts about its modules; it remembers which facts were asked for."""
 
-    def __init__(self, config: Mapping[str, Any], spec: Facts = NONE) -> None:
+    def __init__(self, config: Config, spec: Facts = NONE) -> None:
         """`config` is the parsed config.json, empty if there is none."""
         self.config = config
         self.packing = packing_of(config)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.parts.config_facts import NESTED, RANKS, ROWS, SIDES, TOWERS, is_known
 from paramtool.parts.facts import KEYS
+from paramtool.parts.families import Config
 from paramtool.parts.widths import FFN, HIDDEN, exceptions
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
@@ -33,7 +33,7 @@ LISTS: Mapping[str, Sequence[str]] = {key: types.split() for key, types in excep
 """{key: the model types that have a list there, with a number for each layer or stage}."""
 
 
-def check(config: Mapping[str, Any], where: str) -> None:
+def check(config: Config, where: str) -> None:
     """LayoutError for settings of the wrong type, all of them; `where` is the path of the config."""
     if lines := list(_wrong(config, "")):
         raise LayoutError(
@@ -42,7 +42,7 @@ def check(config: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _wrong(config: Mapping[str, Any], path: str) -> Iterator[str]:
+def _wrong(config: Config, path: str) -> Iterator[str]:
     """A line for each setting of a config, and of those in it, that has the wrong type."""
     model_type = config.get("model_type")
     known = model_type if isinstance(model_type, str) and is_known(model_type) else ""

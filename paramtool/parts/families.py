@@ -26,6 +26,8 @@ EXPERTS = "experts"
 """Stands for all stacks of a module of experts."""
 
 
+Config = Mapping[str, Any]
+"""A parsed config.json, or the part of one that describes a tower; empty where there is none."""
 FamilyLayouts = Mapping[str, tuple[str, ...]]
 """{name of a fused tensor, with its module's where that decides, or `experts`: its layout, or several that the family
 has}"""
@@ -41,7 +43,7 @@ def rows() -> Mapping[str, FamilyLayouts]:
     }
 
 
-def of_family(model_type: str, config: Mapping[str, Any]) -> FamilyLayouts:
+def of_family(model_type: str, config: Config) -> FamilyLayouts:
     """The layouts of a model type's fused tensors; nothing for one that the table lacks.
 
     `config` is that of the tower: the layouts of Falcon and GPTBigCode hang on its flags.
@@ -70,7 +72,7 @@ def named(layouts: FamilyLayouts, module: str, name: str) -> tuple[str, ...]:
     return layouts.get(f"{module.rpartition('.')[2]}.{name}", layouts.get(name, ()))
 
 
-def _falcon(config: Mapping[str, Any]) -> str:
+def _falcon(config: Config) -> str:
     """One group for each KV head in the new architecture; else one KV head, or one for each head."""
     if config.get("new_decoder_architecture", False) is True:
         return "qkv-per-group"
@@ -127,7 +129,7 @@ MODEL_TYPES: Mapping[str, _Kinds] = {
 models/inkling/configuration_inkling.py 117-122 and 168-176, models/inkling2/configuration_inkling2.py 92-99 and 130."""
 
 
-def kind(name: str, model_type: str, config: Mapping[str, Any]) -> str:
+def kind(name: str, model_type: str, config: Config) -> str:
     """The kind of the layer of a tensor; "" where it is not known, or the layers are all alike.
 
     LayoutError if two patterns of the config contradict each other.
@@ -163,7 +165,7 @@ def _said(pattern: object, layer: int) -> str:
     return TYPES.get(one, "") if isinstance(one, str) else ""
 
 
-def of_kind(config: Mapping[str, Any], kind: str, model_type: str) -> dict[str, Any]:
+def of_kind(config: Config, kind: str, model_type: str) -> dict[str, Any]:
     """The config of the layers of a kind, under the usual keys."""
     plain = omit(config, SWA)
     if kind == SLIDING:
@@ -182,7 +184,7 @@ def rules(model_type: str, kind: str) -> str:
     return "" if known is None else {FULL: known.full, SLIDING: known.sliding}.get(kind, "")
 
 
-def source(said: str, config: Mapping[str, Any], kind: str, model_type: str) -> str:
+def source(said: str, config: Config, kind: str, model_type: str) -> str:
     """Who said a size of a kind of layers, where `of_kind` put it under another key."""
     key = said.rpartition(" ")[2]
     own = next((swa for swa, plain in SWA.items() if plain == key and swa in config), "")
@@ -194,7 +196,7 @@ def source(said: str, config: Mapping[str, Any], kind: str, model_type: str) -> 
     return f"{said} x {known.group}" if known and known.group and key == "num_key_value_heads" else said
 
 
-def chunks(config: Mapping[str, Any]) -> int:
+def chunks(config: Config) -> int:
     """The chunks that MiMo's files have fused queries, keys and values in; 0 for none.
 
     It is num_key_value_heads of the model, whichever kind a layer is of (vLLM 0.33 models/mimo_v2.py 387-391, 1047).

@@ -30,6 +30,7 @@ from functools import cache
 
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.view import Shape
 from paramtool.package_data import package_data
 from paramtool.parts import patterns, rows
 from paramtool.parts.sizes import VOCABULARY, Sizes, UnknownSize
@@ -124,7 +125,7 @@ _SAMPLE: Mapping[str, int] = VOCABULARY["sample"]
 """Sizes that every layout can have."""
 
 
-def _sample(row: FusedRow) -> tuple[int, ...]:
+def _sample(row: FusedRow) -> Shape:
     """The shape of a fused tensor."""
     sizes = Sizes(_SAMPLE)
     count = _SAMPLE["experts"] if patterns.has_experts(row.content) else 1

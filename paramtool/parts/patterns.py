@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 
 from paramtool.errors import LayoutError, UsageError
-from paramtool.layouts.pattern import Block, Items, Repeated, Vocabulary, blocks, parse
+from paramtool.layouts.pattern import Block, Items, Repeated, Vocabulary, Words, blocks, parse
 from paramtool.parts.sizes import COMPOSED, VOCABULARY
 
 WORDS = Vocabulary(frozenset(), frozenset(), frozenset())
@@ -38,7 +38,7 @@ SLICES: Mapping[str, tuple[str, str, str]] = {
 
 
 @cache
-def groups(axes: str) -> tuple[tuple[str, ...], ...]:
+def groups(axes: str) -> tuple[Words, ...]:
     """The words of each axis.
 
     >>> groups("(heads head_dim) in")
@@ -49,7 +49,7 @@ def groups(axes: str) -> tuple[tuple[str, ...], ...]:
     return items[0].axes
 
 
-def _written(axes: Iterable[tuple[str, ...]]) -> str:
+def _written(axes: Iterable[Words]) -> str:
     return " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in axes)
 
 
@@ -173,7 +173,7 @@ def _all_words(items: Items) -> set[str]:
     return found
 
 
-def counted(items: Items, along: int) -> Iterator[tuple[str, ...]]:
+def counted(items: Items, along: int) -> Iterator[Words]:
     """For each block the axes whose product is its length along an axis, with those of the braces around it."""
     for item in items:
         if isinstance(item, Repeated):

@@ -45,11 +45,11 @@ class Piece(NamedTuple):
     """A box of a part, and where its elements are in a tensor."""
 
     part: str
-    start: tuple[int, ...]
+    start: Shape
     """For each axis of the part, the first index of the box."""
     digits: tuple[Digits, ...]
     """For each axis of the part."""
-    at: tuple[int, ...]
+    at: Shape
     """For each axis of the tensor, the index of the first element of the box."""
 
     @property
@@ -86,7 +86,7 @@ class Stored:
         return (Piece(held, *_plain(self.shape)),) if isinstance(held, str) else held
 
     @property
-    def boxes(self) -> Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    def boxes(self) -> Sequence[tuple[str, Shape, Shape]]:
         """(part, the first index of its box, the lengths of the box) of each piece."""
         held = self._held
         if isinstance(held, str):
@@ -132,7 +132,7 @@ def whole(name: str, shape: Sequence[int], part: str = "") -> Stored:
 
 
 @lru_cache(maxsize=KEPT)
-def _plain(shape: Shape) -> tuple[tuple[int, ...], tuple[Digits, ...], tuple[int, ...]]:
+def _plain(shape: Shape) -> tuple[Shape, tuple[Digits, ...], Shape]:
     """The start, the digits and the place of a part that is a whole tensor."""
     zeros = (0,) * len(shape)
     return zeros, tuple((Digit(length, axis, 1),) for axis, length in enumerate(shape)), zeros
@@ -174,7 +174,7 @@ def joined(mine: Iterable[Piece], other: Iterable[Piece]) -> Iterator[Pair]:
 
 @lru_cache(maxsize=KEPT)
 def _axes_in_common(
-    a_start: tuple[int, ...], a: tuple[Digits, ...], b_start: tuple[int, ...], b: tuple[Digits, ...]
+    a_start: Shape, a: tuple[Digits, ...], b_start: Shape, b: tuple[Digits, ...]
 ) -> tuple[tuple[_Shared, ...], ...]:
     """For each axis of a part, the runs of indexes that two pieces have in common."""
     return tuple(tuple(_along(*axis)) for axis in zip(a_start, a, b_start, b, strict=True))
@@ -219,7 +219,7 @@ def _same_run(start: int, mine: Digits, other_start: int, other: Digits) -> Iter
 
 
 @lru_cache(maxsize=KEPT)
-def _lengths(digits: tuple[Digits, ...]) -> tuple[int, ...]:
+def _lengths(digits: tuple[Digits, ...]) -> Shape:
     """How many values each of several numbers has."""
     return tuple(_length(one) for one in digits)
 
@@ -288,7 +288,7 @@ def _sum(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
     return {axis: a.get(axis, 0) + b.get(axis, 0) for axis in a.keys() | b.keys()}
 
 
-def _moved(at: tuple[int, ...], by: Iterable[Mapping[int, int]]) -> tuple[int, ...]:
+def _moved(at: Shape, by: Iterable[Mapping[int, int]]) -> Shape:
     found = list(at)
     for distances in by:
         for axis, distance in distances.items():

@@ -9,7 +9,7 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, UsageError, plural
-from paramtool.layouts.pattern import Block, Items, Repeated, blocks, parse
+from paramtool.layouts.pattern import Block, Items, Repeated, Words, blocks, parse
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import Shape
 from paramtool.parts.patterns import (
@@ -50,7 +50,7 @@ def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
 
     LayoutError if a shape contradicts a size; a size that no shape shows alone stays unknown.
     """
-    kinds: dict[tuple[str, tuple[int, ...]], PartTensor] = {}
+    kinds: dict[tuple[str, Shape], PartTensor] = {}
     for part in parts:
         kinds.setdefault((part.axes, part.shape), part)
     waiting = [
@@ -84,7 +84,7 @@ def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
     return sizes
 
 
-def _pairs(part: PartTensor) -> Iterator[tuple[tuple[str, ...], int]]:
+def _pairs(part: PartTensor) -> Iterator[tuple[Words, int]]:
     found = groups(part.axes)
     if len(found) != len(part.shape):
         raise LayoutError(f"{part.name!r} has shape {list(part.shape)}; expected the axes {part.axes}")
@@ -168,7 +168,7 @@ SAME = {"value_dim": "head_dim"}
 
 
 @lru_cache(maxsize=KEPT)
-def _laid(content: str, along: int) -> tuple[tuple[tuple[tuple[str, ...], ...], ...], tuple[tuple[str, ...], ...]]:
+def _laid(content: str, along: int) -> tuple[tuple[tuple[Words, ...], ...], tuple[Words, ...]]:
     """The axes of each block, and those whose product is the length of each block, where blocks follow each other."""
     items = parse(content, WORDS)
     every = tuple(block.axes for block in blocks(items))
@@ -176,7 +176,7 @@ def _laid(content: str, along: int) -> tuple[tuple[tuple[tuple[str, ...], ...], 
     return every, tuple(counted(items, along)) if known else ()
 
 
-def _lacking(counted: Iterable[tuple[str, ...]], sizes: Sizes) -> list[str]:
+def _lacking(counted: Iterable[Words], sizes: Sizes) -> list[str]:
     """The sizes without which the length along the blocks' axis is not known."""
     found: list[str] = []
     probe = sizes
@@ -201,7 +201,7 @@ def extent(items: Items, along: int, sizes: Sizes) -> int:
     return _length(counted(items, along), sizes)
 
 
-def _length(counted: Iterable[tuple[str, ...]], sizes: Sizes) -> int:
+def _length(counted: Iterable[Words], sizes: Sizes) -> int:
     return sum(prod(map(sizes.of, group)) for group in counted)
 
 
@@ -347,12 +347,12 @@ def _block_pieces(
         yield from _of_part(tensor, block.gates, ways, at, sizes=sizes)
 
 
-def _shifted(at: tuple[int, ...], way: _AxisWay, value: int) -> tuple[int, ...]:
+def _shifted(at: Shape, way: _AxisWay, value: int) -> Shape:
     return tuple(k + value * way.step if axis == way.axis else k for axis, k in enumerate(at))
 
 
 def _of_part(
-    tensor: PartTensor, slice_: str, ways: Mapping[str, _AxisWay], at: tuple[int, ...], *, sizes: Sizes
+    tensor: PartTensor, slice_: str, ways: Mapping[str, _AxisWay], at: Shape, *, sizes: Sizes
 ) -> Iterator[Piece]:
     """The pieces of one part in one block: several if it is a slice of each head, or repeated."""
     used: set[str] = set()
@@ -381,7 +381,7 @@ class _AxisRun(NamedTuple):
 
 
 def _axis(
-    group: tuple[str, ...], slice_: str, ways: Mapping[str, _AxisWay], used: set[str], *, sizes: Sizes
+    group: Words, slice_: str, ways: Mapping[str, _AxisWay], used: set[str], *, sizes: Sizes
 ) -> Iterator[_AxisRun]:
     """The runs of one axis of a part: one, or one for each head if the block holds a slice of them."""
     sliced, after, length = SLICES.get(slice_, ("", "", ""))

@@ -21,6 +21,7 @@ from paramtool.model.view import Shape, Shapes
 from paramtool.package_data import package_data
 from paramtool.parts.config_facts import SIDES, config_of, from_config, is_known, tower_of
 from paramtool.parts.facts import NONE, Facts
+from paramtool.parts.families import Config
 from paramtool.parts.pieces import Stored
 from paramtool.parts.words import APART, FUSED, place
 
@@ -133,7 +134,7 @@ class Contradiction(NamedTuple):
         return f"{name} has shape {list(self.shape)}{more}; expected {self.expected}"
 
 
-def check(shapes: Shapes, config: Mapping[str, Any]) -> None:
+def check(shapes: Shapes, config: Config) -> None:
     """LayoutError for shapes that contradict the config."""
     if lines := contradictions(shapes, config):
         refuse(lines)
@@ -154,7 +155,7 @@ def refuse(found: Iterable[Contradiction], holders: Mapping[str, Stored] | None 
     )
 
 
-def contradictions(shapes: Shapes, config: Mapping[str, Any]) -> list[Contradiction]:
+def contradictions(shapes: Shapes, config: Config) -> list[Contradiction]:
     """One for each kind of tensor whose shape is not what the config says."""
     matrices = ((name, shape) for name, shape in shapes.items() if len(shape) in (2, 3))
     places = grouped(((place(name), tuple(shape)), name) for name, shape in matrices)
@@ -172,7 +173,7 @@ def contradictions(shapes: Shapes, config: Mapping[str, Any]) -> list[Contradict
     return found
 
 
-def is_ungated(name: str, shape: Shape, config: Mapping[str, Any]) -> bool:
+def is_ungated(name: str, shape: Shape, config: Config) -> bool:
     """Whether a tensor is called as the first matrix of an MLP without a gate, and is as wide by the config."""
     meanings = _meanings(place(name), len(shape))
     tower = tower_of(name, config) if meanings is not None and meanings[0] == "ffn" else None
@@ -216,7 +217,7 @@ def _wrong(shape: Shape, meanings: tuple[str, str], tower: _Tower, is_shared: bo
     return " and ".join(wrong)
 
 
-def _tower(config: Mapping[str, Any], tower: str) -> _Tower:
+def _tower(config: Config, tower: str) -> _Tower:
     """The widths of one tower of a model."""
     model_type, inner = config_of(config, tower)
     if not is_known(model_type) or not OTHERWISE.isdisjoint((model_type, config.get("model_type"))):
@@ -239,7 +240,7 @@ def _tower(config: Mapping[str, Any], tower: str) -> _Tower:
     return {**widths, "conv1d": _ConfigWidth({})} if model_type in CONV1D else widths
 
 
-def _said(config: Mapping[str, Any], keys: re.Pattern[str], where: str) -> dict[int, str]:
+def _said(config: Config, keys: re.Pattern[str], where: str) -> dict[int, str]:
     said = ((key, value) for key, value in config.items() if keys.fullmatch(key))
     found = grouped(
         (length, key)
@@ -290,7 +291,7 @@ UNPADDED = exceptions()["unpadded"].split()
 inkling2/modeling_inkling2.py 1458)."""
 
 
-def row_contradictions(shapes: Shapes, config: Mapping[str, Any]) -> Iterator[Contradiction]:
+def row_contradictions(shapes: Shapes, config: Config) -> Iterator[Contradiction]:
     """Embeddings and heads with another number of rows than the config of their tower says."""
     for name, shape in shapes.items():
         if len(shape) != 2 or not EMBEDDINGS.fullmatch(name):

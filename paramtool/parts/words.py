@@ -11,8 +11,10 @@ from collections.abc import Mapping
 
 from paramtool.package_data import package_data
 
+Names = tuple[str, ...]
+"""Names of parts, or of tensors that hold them, in the order of their group or layout."""
 _TABLE = json.loads(package_data("parts", "layouts.json"))
-APART: Mapping[str, tuple[tuple[str, ...], ...]] = {
+APART: Mapping[str, tuple[Names, ...]] = {
     group["kind"]: (tuple(group["parts"].values()), *map(tuple, group["others"]))
     for group in _TABLE["groups"]
     if group["kind"] in ("qkv", "gate-up", "experts")
@@ -24,7 +26,7 @@ _FUSED: list[tuple[str, str, str]] = _TABLE["fused"]
 A tensor of a name is fused `always`, in every model; `in families`, some model types; or `where said` by `--layout`.
 Other models have other things under the names of the last two.
 """
-FUSED_NAMES: Mapping[str, tuple[str, ...]] = {
+FUSED_NAMES: Mapping[str, Names] = {
     kind: tuple(name for own, _, names in _FUSED if own == kind for name in names.split()) for kind, _, _ in _FUSED
 }
 """{kind of a group: what files call the tensor that holds it}"""
@@ -55,7 +57,7 @@ def kind_in(module: str, name: str) -> str:
     return FUSED.get(name) or OF_FAMILIES.get(name, "")
 
 
-STACKS: tuple[tuple[str, ...], ...] = (
+STACKS: tuple[Names, ...] = (
     ("gate_up_proj", "down_proj"), ("w13_weight", "w2_weight"), ("gate_proj", "up_proj", "down_proj"),
     ("w1", "v1", "w2"),
 )  # fmt: skip
@@ -67,7 +69,7 @@ LAYER_STACKS = ("input_linear", "output_linear")
 CHILDREN = frozenset([*(name for ways in APART.values() for names in ways for name in names), *FUSED, *OF_FAMILIES,
                       *LAYER_STACKS])  # fmt: skip
 """What parts and fused tensors are called that are layers."""
-STACK_NAMES: Mapping[tuple[str, ...], tuple[tuple[str, ...], ...]] = {
+STACK_NAMES: Mapping[Names, tuple[Names, ...]] = {
     STACKS[0]: (("w13", "w2"), LAYER_STACKS),
     ("k_b_proj", "v_b_proj"): (("embed_q", "unembed_out"), ("attn_k_b", "attn_v_b")),
 }

@@ -548,7 +548,7 @@ class Folds:
         return bool(_near(found, scaled + beta, largest, _shorter(norm.mean, folded)).all())
 
 
-def _axes(shape: Shape, folded: tuple[int, ...]) -> Iterator[ChannelAxis]:
+def _axes(shape: Shape, folded: Shape) -> Iterator[ChannelAxis]:
     """Where the channels could be: axis 0 or 1, or the last; a folded weight may have its axes as another library.
 
     A kernel is `out in *k` in PyTorch and ONNX, and `*k in out` in Keras; a matrix can be transposed.

@@ -18,7 +18,7 @@ from paramtool.grouping import grouped, omit
 from paramtool.model.checkpoint import GRAPH, Entry, NoData, Unreadable, Value
 from paramtool.model.diff import ADDED, CHANGED, LED_BACK, REMOVED, RENAMED, SAME, UNDECIDED, TensorDiff
 from paramtool.model.tiling import unread
-from paramtool.model.view import View
+from paramtool.model.view import Shape, View
 
 
 class Rest:
@@ -242,6 +242,6 @@ def _why(entry: Entry | None) -> str:
     return ""
 
 
-def _form(value: Value | None) -> tuple[str, tuple[int, ...] | None]:
+def _form(value: Value | None) -> tuple[str, Shape | None]:
     """The type and the shape, where both are known."""
     return (value.dtype.name, value.shape) if isinstance(value, View | NoData) else ("", None)

@@ -22,7 +22,7 @@ from paramtool.model.diff import CHANGED, LAYOUT, LED_BACK, RENAMED, ROUNDED, SA
 from paramtool.model.dtype import DType
 from paramtool.model.objects import is_extra_state
 from paramtool.model.tiling import unread
-from paramtool.model.view import View, Views
+from paramtool.model.view import Shape, View, Views
 from paramtool.passes.diff.names import Renames, biases_of, spelling
 
 WEIGHTS = ("model", "buffer")
@@ -83,7 +83,7 @@ def equal_names(
             yield [old[k] for k in mine], [new[k] for k in theirs]
 
 
-def _squeezed(view: View) -> tuple[int, ...]:
+def _squeezed(view: View) -> Shape:
     """A shape without its axes of length 1."""
     return tuple(size for size in view.shape if size != 1)
 

@@ -20,7 +20,7 @@ from paramtool.engine.read.streams import Pool, same_window
 from paramtool.engine.read.threads import CORES
 from paramtool.model.dtype import DType
 from paramtool.model.match import Match
-from paramtool.model.view import View, contiguous, reshaped
+from paramtool.model.view import Shape, View, contiguous, reshaped
 
 MAX_AXES = 5
 """Axes longer than 1 that are tried in every order: 120 orders."""
@@ -121,7 +121,7 @@ def along(way: AxesWay, a: View, b: View) -> Iterator[AxesWay]:
                 yield AxesWay(here, there, order)
 
 
-def _permuted(shape: Sequence[int], order: Order) -> tuple[int, ...]:
+def _permuted(shape: Sequence[int], order: Order) -> Shape:
     return tuple(shape[k] for k in order)
 
 
@@ -167,7 +167,7 @@ def corners(source: Source, view: View) -> tuple[bytes, ...]:
     return tuple(sorted(_element(source, view, place, view.dtype) for place in places))
 
 
-def _element(source: Source, view: View, place: tuple[int, ...], dtype: DType) -> bytes:
+def _element(source: Source, view: View, place: Shape, dtype: DType) -> bytes:
     found = source.array(view)[place].reshape(1)
     source.nbytes_read += view.dtype.block_bytes
     return found.tobytes() if dtype == view.dtype else cast_raw(found, view.dtype, dtype).tobytes()
@@ -211,7 +211,7 @@ def are_same(a_source: Source, b_source: Source, task: tuple[AxesWay, int]) -> b
     return is_same
 
 
-def probes(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def probes(shape: Sequence[int]) -> Iterator[Shape]:
     """Indices spread over a shape; always the same for one shape."""
     for k in range(1, PROBES + 1):
         yield tuple((k * (2654435761 + 40503 * axis) >> 7) % size for axis, size in enumerate(shape))

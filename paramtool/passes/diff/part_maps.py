@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from paramtool.errors import LayoutError
 from paramtool.grouping import grouped
-from paramtool.layouts.pattern import Block, Items, Repeated, blocks, parse
+from paramtool.layouts.pattern import Block, Items, Repeated, Words, blocks, parse
 from paramtool.model.view import Shape, contiguous_strides
 from paramtool.parts import patterns, rows
 from paramtool.parts.facts import Facts
@@ -27,7 +27,7 @@ from paramtool.parts.patterns import PARTS, WORDS, groups
 from paramtool.parts.pieces import Digits, Piece, Stored, whole
 from paramtool.parts.rows import PartTensor, extent
 from paramtool.parts.sizes import COMPOSED, Sizes, UnknownSize
-from paramtool.parts.words import APART
+from paramtool.parts.words import APART, Names
 from paramtool.passes.parts.find import split, variants_of
 from paramtool.passes.parts.fuse import pattern_of
 
@@ -134,7 +134,7 @@ class FusedShape(NamedTuple):
         return pattern_of(layout.tensors[self.row], self.suffix)
 
 
-PartShapes = tuple[tuple[str, int, tuple[int, ...]], ...]
+PartShapes = tuple[tuple[str, int, Shape], ...]
 """(term, how many experts, the shape of one) of each part"""
 
 
@@ -353,9 +353,6 @@ def divisors(number: int) -> Sequence[int]:
 # A config under which the tensor has another length says nothing of it: a shard, or queries with gates among them.
 
 
-Words = tuple[str, ...]
-
-
 class LaidTensor(NamedTuple):
     """A fused tensor as a map has it."""
 
@@ -527,7 +524,7 @@ class ModuleParts(NamedTuple):
     at: str
     suffix: str
     """`weight`, `bias`, or what else follows the names."""
-    tensors: Mapping[str, tuple[str, ...]]
+    tensors: Mapping[str, Names]
     """{term: its tensors, one for each expert, else one}"""
 
 
@@ -594,7 +591,7 @@ def _of_kind(names: Iterable[str], kind: PartGroup) -> Iterator[ModuleParts]:
             yield ModuleParts(kind.kind, base, suffix, ordered)
 
 
-def _ways(kind: PartGroup) -> tuple[tuple[str, ...], ...]:
+def _ways(kind: PartGroup) -> tuple[Names, ...]:
     """The names of a kind's parts, in each way that files have them."""
     if kind.kind == "rope":
         return tuple(names[:2] for names in APART["qkv"])

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.grouping import grouped
 from paramtool.model.view import Shapes
 from paramtool.parts.config_facts import config_of, tower_of
-from paramtool.parts.words import APART, BASE, FUSED, NUMBER, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS, place
+from paramtool.parts.families import Config
+from paramtool.parts.words import APART, BASE, FUSED, NUMBER, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS, Names, place
 
 _SUFFIXES = {*WEIGHTS, "bias"}
 _FORMS = {name: kind for name, kind in FUSED.items() if name != TORCH_MHA}
@@ -45,7 +46,7 @@ def _placed(names: Iterable[str]) -> dict[str, _Modules]:
     return found
 
 
-def check(names: Collection[str], config: Mapping[str, Any], among: Container[str] | None = None) -> None:
+def check(names: Collection[str], config: Config, among: Container[str] | None = None) -> None:
     """LayoutError for forms that are mixed, and for layers that lack a part; all problems of one kind at once.
 
     Only places `among` those that are given are looked at.
@@ -81,9 +82,9 @@ class _PartForm(NamedTuple):
     """A way in which a place has parts of a kind."""
 
     kind: str
-    names: tuple[str, ...]
+    names: Names
     """Of the parts, or of the tensors that hold them."""
-    of: tuple[str, ...]
+    of: Names
     """The same with those that are not there."""
     is_fused: bool
     example: str
@@ -138,9 +139,7 @@ def _forms(tensors: frozenset[str], module: str) -> Iterator[_PartForm]:
             yield _form("experts", names, (), children, module=module)
 
 
-def _form(
-    kind: str, names: tuple[str, ...], variant: tuple[str, ...], children: Mapping[str, str], *, module: str
-) -> _PartForm:
+def _form(kind: str, names: Names, variant: Names, children: Mapping[str, str], *, module: str) -> _PartForm:
     """A form with an example; `variant` are all names of parts that are apart."""
     example = ".".join(word for word in (module, children[names[0]]) if word)
     parts = {name for variants in APART.get(kind, ()) for one in variants for name in one} | {*names} | _FORMS.keys()
@@ -195,7 +194,7 @@ def _module_and_own(name: str) -> tuple[str, str]:
     return module, name[len(module) :].removeprefix(".")
 
 
-def _lacking(placed: Mapping[str, _Modules], config: Mapping[str, Any]) -> Iterator[str]:
+def _lacking(placed: Mapping[str, _Modules], config: Config) -> Iterator[str]:
     """A line for each module that has nothing of its own, and lacks a part that others of its place have."""
     for modules in placed.values():
         most = sorted(modules, key=lambda one: (-len(one), -len(modules[one])))
@@ -220,7 +219,7 @@ def _is_part(own: str) -> bool:
     return (child.removesuffix(f".{BASE}") if dot else own.removesuffix("_bias")) in PARTS
 
 
-def is_so(module: str, missing: Iterable[str], config: Mapping[str, Any]) -> bool:
+def is_so(module: str, missing: Iterable[str], config: Config) -> bool:
     """Whether the config says that this module lacks these parts."""
     parts = {own.partition(".")[0] for own in missing}
     numbers = [int(number) for number in NUMBER.findall(module)]
@@ -231,7 +230,7 @@ def is_so(module: str, missing: Iterable[str], config: Mapping[str, Any]) -> boo
     return any(_says(str(one.get("model_type")), one, parts, numbers) for one in (config, *inner))
 
 
-def _says(model_type: str, config: Mapping[str, Any], parts: Collection[str], numbers: Sequence[int]) -> bool:
+def _says(model_type: str, config: Config, parts: Collection[str], numbers: Sequence[int]) -> bool:
     def number(key: str) -> int:
         value = config.get(key)
         return value if type(value) is int else 0

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from paramtool.errors import LayoutError, plural
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.plan import Copy, Requirement, Target
-from paramtool.model.view import View, Views, contiguous, reshaped
+from paramtool.model.view import Shape, View, Views, contiguous, reshaped
 from paramtool.parts.companions import why_one
 from paramtool.parts.pieces import KEPT, Digits, Pair, Piece, Stored, joined
 from paramtool.passes.coalesce import coalesced
@@ -52,7 +52,7 @@ def sources(where: str, tensors: Sequence[Stored], views: Views) -> Sources:
     """The parts that tensors of a source hold; LayoutError if a part is held in two ways that do not agree."""
     by_part: dict[str, list[HeldPiece]] = {}
     repeated = []
-    first: dict[tuple[str, tuple[int, ...], tuple[int, ...]], HeldPiece] = {}
+    first: dict[tuple[str, Shape, Shape], HeldPiece] = {}
     for tensor in tensors:
         for piece in tensor.pieces:
             held = HeldPiece(tensor.name, piece, views[tensor.name])
@@ -135,15 +135,15 @@ def _steps(piece: Piece, strides: Sequence[int]) -> int:
     return sum(steps)
 
 
-_Places = tuple[tuple[int, ...], tuple[Digits, ...], tuple[int, ...], tuple[Digits, ...]]
+_Places = tuple[Shape, tuple[Digits, ...], Shape, tuple[Digits, ...]]
 """(start, digits) of one piece and of another"""
-_Common = tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+_Common = tuple[int, int, Shape, Shape, Shape]
 """The same elements in two tensors: where they begin behind two pieces, their shape, and their steps in both; the
 slowest axis of the first leads."""
 
 
 @lru_cache(maxsize=KEPT)
-def _in_common(places: _Places, steps: tuple[int, ...], others: tuple[int, ...]) -> tuple[_Common, ...]:
+def _in_common(places: _Places, steps: Shape, others: Shape) -> tuple[_Common, ...]:
     """What two pieces have in common, wherever they are in tensors with these strides."""
     start, digits, other_start, other_digits = places
     mine = Piece("", start, digits, (0,) * len(steps))
@@ -151,7 +151,7 @@ def _in_common(places: _Places, steps: tuple[int, ...], others: tuple[int, ...])
     return tuple(_common(pair, steps, others) for pair in joined([mine], [other]))
 
 
-def _common(pair: Pair, steps: tuple[int, ...], others: tuple[int, ...]) -> _Common:
+def _common(pair: Pair, steps: Shape, others: Shape) -> _Common:
     axes = [
         (mine.length, mine.step * steps[mine.axis], other.step * others[other.axis])
         for a, b in zip(pair.mine.digits, pair.other.digits, strict=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from paramtool import dialects
 from paramtool.dialects import OpenedDialect
@@ -17,10 +17,11 @@ from paramtool.grouping import grouped, omit
 from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import WORDS
-from paramtool.model.view import Shapes
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts import widths
 from paramtool.parts.config_facts import SIDES, KnownModel, config_of, is_known, tower_of
 from paramtool.parts.config_types import LAYERS, OF_SIDE
+from paramtool.parts.families import Config
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Digits, Stored, part_shapes, whole
 from paramtool.parts.widths import exceptions
@@ -125,7 +126,7 @@ def views_of(checkpoint: Checkpoint) -> frozenset[str]:
 
 def without_old_names(
     shapes: Shapes, views: Collection[str], ways: tuple[str, str], model: KnownModel
-) -> dict[str, tuple[int, ...]]:
+) -> dict[str, Shape]:
     """Tensors without those that `--keep-names` left in a file as views, under the names that they had before."""
     views = {name for name in shapes if name in views}
     if not views:
@@ -244,7 +245,7 @@ class _LayerStack(NamedTuple):
 
     at: str
     model_type: str
-    config: Mapping[str, Any]
+    config: Config
     layers: Mapping[int, frozenset[str]]
     """{number: the names in the layer}"""
     expected: int
@@ -253,7 +254,7 @@ class _LayerStack(NamedTuple):
     """The key that says it."""
 
 
-def check(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
+def check(names: Iterable[str], config: Config) -> list[str]:
     """LayoutError for layers that are missing, too many, or lack what the others have.
 
     Of model types that paramtool does not know, the same are sentences for warnings.
@@ -273,7 +274,7 @@ def check(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
     return unsure
 
 
-def _stacks(names: Iterable[str], config: Mapping[str, Any]) -> Iterator[_LayerStack]:
+def _stacks(names: Iterable[str], config: Config) -> Iterator[_LayerStack]:
     """The stacks of layers of which some have parts."""
     found: dict[str, dict[int, set[str]]] = {}
     for name in names:
@@ -298,7 +299,7 @@ def _stacks(names: Iterable[str], config: Mapping[str, Any]) -> Iterator[_LayerS
 # --- how many --------------------------------------------------------------------------------------------------------
 
 
-def _counts(stacks: Iterable[str], config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, str]]]:
+def _counts(stacks: Iterable[str], config: Config) -> Iterator[tuple[str, tuple[int, str]]]:
     """(the only stack of layers that a key of the config speaks of, (the number, the key))"""
     towers: dict[tuple[str, str], list[str]] = {}
     for stack in stacks:
@@ -311,13 +312,13 @@ def _counts(stacks: Iterable[str], config: Mapping[str, Any]) -> Iterator[tuple[
             yield own[0], said
 
 
-def _side_key(config: Mapping[str, Any], path: str, side: str) -> str:
+def _side_key(config: Config, path: str, side: str) -> str:
     inner = config_of(config, path)[1]
     keys = (key.format(side) for key in OF_SIDE) if side else ()
     return next((key for key in keys if type(inner.get(key)) is int), "")
 
 
-def _said(path: str, side: str, config: Mapping[str, Any]) -> tuple[int, str] | None:
+def _said(path: str, side: str, config: Config) -> tuple[int, str] | None:
     """How many layers a config says, and its key; None where it does not, or is not believed."""
     inner = config_of(config, path)[1]
     keys = [_side_key(config, path, side)] if side else [key for key in LAYERS if type(inner.get(key)) is int]
@@ -365,7 +366,7 @@ def _predicts(names: Iterable[str]) -> bool:
 # --- what each has ---------------------------------------------------------------------------------------------------
 
 
-def _uneven(stack: _LayerStack, config: Mapping[str, Any]) -> Iterator[str]:
+def _uneven(stack: _LayerStack, config: Config) -> Iterator[str]:
     """A line for each set of names that layers lack, and that others have which have all the rest of them."""
     lines: dict[tuple[str, ...], list[int]] = {}
     others: dict[tuple[str, ...], int] = {}
@@ -384,7 +385,7 @@ def _uneven(stack: _LayerStack, config: Mapping[str, Any]) -> Iterator[str]:
         yield f"'{stack.at}.{min(numbers)}' has no {some(lacking, SHOWN)}{like}; '{stack.at}.{others[lacking]}' has"
 
 
-def _alike(stack: _LayerStack, config: Mapping[str, Any]) -> Iterable[dict[frozenset[str], list[int]]]:
+def _alike(stack: _LayerStack, config: Config) -> Iterable[dict[frozenset[str], list[int]]]:
     """{names in a layer: the layers that have them}, for each sort of layers that lists of the config say."""
     lists = [
         value
@@ -410,7 +411,7 @@ def _alike(stack: _LayerStack, config: Mapping[str, Any]) -> Iterable[dict[froze
     return found.values()
 
 
-def _lacking(stack: _LayerStack, number: int, names: Iterable[str], config: Mapping[str, Any]) -> tuple[str, ...]:
+def _lacking(stack: _LayerStack, number: int, names: Iterable[str], config: Config) -> tuple[str, ...]:
     """Those of the names which a layer lacks that one of this model type, or by this config, must have."""
     model_type = stack.model_type or str(config.get("model_type"))  # of a stack that the config does not name
     by_module = grouped(
@@ -435,9 +436,7 @@ def _lacking(stack: _LayerStack, number: int, names: Iterable[str], config: Mapp
 # Going back, both are one tensor again if the record says that one was added: their bytes have to be equal.
 
 
-def as_one(
-    dialect: OpenedDialect, held: Sequence[Stored], config: Mapping[str, Any], added: Collection[str] = ()
-) -> list[Stored]:
+def as_one(dialect: OpenedDialect, held: Sequence[Stored], config: Config, added: Collection[str] = ()) -> list[Stored]:
     """What tensors of a dialect hold, with the head of a tied model as a copy of its embedding.
 
     So is a head that `added` names, and one without an embedding beside it, as vLLM saves it.
@@ -456,7 +455,7 @@ def as_one(
     return found
 
 
-def with_head(dialect: OpenedDialect, made: Sequence[Stored], config: Mapping[str, Any]) -> list[Stored]:
+def with_head(dialect: OpenedDialect, made: Sequence[Stored], config: Config) -> list[Stored]:
     """The tensors that a dialect stores, with the head of a tied model.
 
     LayoutError if a model that is not tied lacks its head.

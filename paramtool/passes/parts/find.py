@@ -19,7 +19,7 @@ from typing import NamedTuple
 from paramtool.errors import LayoutError, listed, plural, some
 from paramtool.parts.layout import PartGroup, PartLayout, all_groups, all_part_layouts, group
 from paramtool.parts.schemes import PAIR, is_companion, shows_weight
-from paramtool.parts.words import FUSED_NAMES, LAYER_STACKS, STACK_NAMES, joined, kind_in
+from paramtool.parts.words import FUSED_NAMES, LAYER_STACKS, STACK_NAMES, Names, joined, kind_in
 
 _NUMBER = re.compile(r"(.*)\.([0-9]{1,18})")
 LISTED = 4
@@ -31,7 +31,7 @@ class GroupMember(NamedTuple):
 
     suffix: str
     """`weight`, `bias`, or the name of a companion."""
-    tensors: Mapping[str, tuple[str, ...]]
+    tensors: Mapping[str, Names]
     """{term: its tensors, one for each expert, else one}"""
 
 
@@ -40,7 +40,7 @@ class ApartGroup(NamedTuple):
 
     at: str
     """The module that has them."""
-    names: tuple[str, ...]
+    names: Names
     """What its parts are called."""
     members: tuple[GroupMember, ...]
 
@@ -50,9 +50,9 @@ class FusedGroup(NamedTuple):
 
     at: str
     """The module that has it."""
-    names: tuple[str, ...]
+    names: Names
     """What its fused tensors are called, in the order of the layout's rows."""
-    members: tuple[tuple[str, tuple[str, ...]], ...]
+    members: tuple[tuple[str, Names], ...]
     """(suffix, the fused tensors in the order of the rows)"""
 
 
@@ -63,7 +63,7 @@ def apart(names: Iterable[str], kind: PartGroup, at: Sequence[str], where: str) 
     or two of their usual names, are looked at.
     """
     variants = {part: variant for variant in reversed(list(kind.names)) for part in variant}
-    found: dict[tuple[str, tuple[str, ...]], dict[tuple[str, int], dict[str, str]]] = {}
+    found: dict[tuple[str, Names], dict[tuple[str, int], dict[str, str]]] = {}
     for name in names:
         for module, child, suffix in split(name, variants):
             if not suffix and not kind.inside:
@@ -122,7 +122,7 @@ def refuse_more(found: Iterable[ApartGroup], layout: PartLayout, names: Containe
 
 def _apart_group(
     base: str,
-    variant: tuple[str, ...],
+    variant: Names,
     kind: PartGroup,
     tensors: Mapping[tuple[str, int], Mapping[str, str]],
 ) -> tuple[ApartGroup | None, str]:
@@ -137,7 +137,7 @@ def _apart_group(
         return None, f"{base}: has {plural(len(experts), 'expert')} and no expert {missing}"
     members = []
     for suffix in suffixes:
-        parts: dict[str, tuple[str, ...]] = {}
+        parts: dict[str, Names] = {}
         for term, child in zip(kind.parts, variant, strict=True):
             own = [tensors.get((suffix, expert), {}).get(child) for expert in experts]
             if None in own:
@@ -285,7 +285,7 @@ def _is_of_other(module: str, child: str, layout: PartLayout, *, is_chosen: bool
     return kind_in(module, child) == "kv" or (layout.name == "kv-conv1d" and not is_chosen)
 
 
-def variants_of(layout: PartLayout) -> list[tuple[str, ...]]:
+def variants_of(layout: PartLayout) -> list[Names]:
     """What files call the fused tensors of a layout, the usual names first."""
     own = tuple(row.name for row in layout.tensors)
     others = STACK_NAMES.get(own, ()) if len(own) > 1 else ((name,) for name in FUSED_NAMES.get(layout.group, ()))

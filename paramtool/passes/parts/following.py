@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paramtool.passes.parts.fuse import Joint
 
 
-def elements(group: ApartGroup, suffix: str, shapes: Shapes, packing: Packing) -> Callable[[str], tuple[int, ...]]:
+def elements(group: ApartGroup, suffix: str, shapes: Shapes, packing: Packing) -> Callable[[str], Shape]:
     """{companion of a part, of this suffix: the [outputs, inputs] of the part's weight}."""
     modules: dict[str, dict[str, Shape]] = {}
     for member in group.members:
@@ -34,7 +34,7 @@ def elements(group: ApartGroup, suffix: str, shapes: Shapes, packing: Packing) -
     return lambda name: _logical(name, modules[name.removesuffix(suffix)], packing)
 
 
-def fused_elements(group: FusedGroup, row: int, content: str, shapes: Shapes, *, packing: Packing) -> tuple[int, ...]:
+def fused_elements(group: FusedGroup, row: int, content: str, shapes: Shapes, *, packing: Packing) -> Shape:
     """The shape of a fused weight before it was packed, its axes as `content` has them."""
     found = {suffix.lstrip("._") or "weight": shapes[names[row]] for suffix, names in group.members if names[row]}
     for suffix in ("weight", f"{BASE}weight"):
@@ -57,7 +57,7 @@ def _is_turned(content: str) -> bool:
     return not patterns.inputs(first.terms[0][1]).issuperset(first.axes[-1])
 
 
-def _logical(name: str, found: Shapes, packing: Packing) -> tuple[int, ...]:
+def _logical(name: str, found: Shapes, packing: Packing) -> Shape:
     shape = found.get("weight")
     if shape is not None and len(shape) > 2:
         return shape
@@ -203,7 +203,7 @@ def followed(
     """
     by_name = {one.name: one for one in read}
     sources, targets = [], []
-    hub: dict[tuple[str, str], tuple[int, ...]] = {}
+    hub: dict[tuple[str, str], Shape] = {}
     shared_there: dict[str, str] = {}
     beside = grouped((one.weight, one.suffix) for one in found.beside)
     for one in found.beside:

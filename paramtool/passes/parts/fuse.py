@@ -14,7 +14,7 @@ from typing import NamedTuple
 from paramtool.errors import LayoutError, plural
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.parts import FusedTensor
-from paramtool.model.view import Shapes
+from paramtool.model.view import Shape, Shapes
 from paramtool.parts import patterns, rows
 from paramtool.parts.companions import factors
 from paramtool.parts.layout import FusedRow, PartLayout, group
@@ -180,9 +180,7 @@ def _check_one_width(name: str, sizes: Sizes, one: FusedGroup, shapes: Shapes) -
     )
 
 
-def _check_shape(
-    name: str, content: str, along: int, sizes: Sizes, *, layout: str, there: tuple[int, ...] | None
-) -> None:
+def _check_shape(name: str, content: str, along: int, sizes: Sizes, *, layout: str, there: Shape | None) -> None:
     """LayoutError if a fused tensor has another shape than its pattern and sizes say, or would be too large."""
     shape = rows.shape_of(name, content, along, rows.per_head(content, sizes))
     if there is not None and shape != there:

@@ -26,6 +26,7 @@ from paramtool.parts.words import (
     STACKS,
     TORCH_MHA,
     WEIGHTS,
+    Names,
     joined,
     kind_in,
     place,
@@ -70,7 +71,7 @@ def seen(
 ) -> SeenParts:
     """The groups of a checkpoint; `known` is only asked where a tensor is fused, or where a record describes some."""
     scanned, shape_of = _scanned(names), _before_packing(shape_of)
-    groups: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
+    groups: dict[tuple[str, str, str, Names], list[str]] = {}
     experts: dict[str, set[str]] = {}
     for base, children in scanned.items():
         for kind, form, own in _kinds(base, children, shape_of):
@@ -149,7 +150,7 @@ def _scanned(names: Iterable[str]) -> dict[str, dict[str, bool]]:
     return found
 
 
-def _kinds(base: str, children: Mapping[str, bool], shape_of: ShapeOf) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _kinds(base: str, children: Mapping[str, bool], shape_of: ShapeOf) -> Iterator[tuple[str, str, Names]]:
     """(kind, form, names) of each group in a module."""
     layers = {child for child, is_bare in children.items() if not is_bare}
     head, _, last = base.rpartition(".")

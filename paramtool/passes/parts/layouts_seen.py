@@ -14,7 +14,18 @@ from paramtool.errors import LayoutError, UsageError
 from paramtool.model.view import Shape
 from paramtool.parts import families, patterns
 from paramtool.parts.facts import NONE
-from paramtool.parts.words import BLOCKS, FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS, joined
+from paramtool.parts.words import (
+    BLOCKS,
+    FLAT,
+    LAYER_STACKS,
+    OF_FAMILIES,
+    OUTPUTS,
+    STACKS,
+    TORCH_MHA,
+    WEIGHTS,
+    Names,
+    joined,
+)
 from paramtool.passes.parts.seen_groups import ROWS_OF, FittingLayout, KnownOfFile, SeenGroup, ShapeOf
 
 PER_GROUP = ("qkv", "qkv-per-group", "qvk-per-chunk", "qkv-per-chunk")
@@ -132,7 +143,7 @@ def _experts(group: SeenGroup, shapes: tuple[Shape, ...]) -> int:
     return shapes[0][0] if group.kind == "experts" and len(shapes[0]) == 3 else 0
 
 
-def _family(group: SeenGroup, known: KnownOfFile) -> tuple[tuple[str, ...], str]:
+def _family(group: SeenGroup, known: KnownOfFile) -> tuple[Names, str]:
     """The layouts that the model's family has for a name, and the model type."""
     if not known.config:
         return (), ""
@@ -204,7 +215,7 @@ def _agrees(layout: str, queries: int, keys: int, given: Mapping[str, int]) -> b
     return "heads" not in given or "kv_heads" not in given or queries * kv_heads == keys * heads
 
 
-def stacks(names: tuple[str, ...], shapes: tuple[Shape, ...]) -> Iterator[FittingLayout]:
+def stacks(names: Names, shapes: tuple[Shape, ...]) -> Iterator[FittingLayout]:
     """The layouts that stacks of experts could have by their shapes."""
     if names == FLAT:
         if len({shape for shape in shapes if len(shape) == 2}) == 1 and len(shapes[0]) == 2:
