@@ -61,7 +61,7 @@ UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|hea
 """Keys of configs whose layers or halves differ in their heads: `KEYS` do not say which."""
 
 
-def from_config(config: Config, tower: str = "", where: str = "config.json", *, layers: str = "") -> Facts:
+def from_config(config: Config, tower: str = "", *, layers: str = "") -> Facts:
     """The facts of one tower of a model; none where the config does not say them.
 
     `tower` is the path of a nested config, the last step of which may be `encoder` or `decoder` as a half of one config
@@ -76,7 +76,7 @@ def from_config(config: Config, tower: str = "", where: str = "config.json", *, 
         return NONE
     model_type, own, path, _, _ = found
     inner = families.of_kind(own, layers, model_type) if layers else own
-    reader = ConfigReader(inner, f"{where}: {path}." if path else f"{where}: ")
+    reader = ConfigReader(inner, f"config.json: {path}." if path else "config.json: ")
     if chunks := families.chunks(own):
         reader.add("chunks", chunks, "num_key_value_heads of the model, with fused_qkv")
     if model_type in MODEL_TYPES:

@@ -91,10 +91,10 @@ def _rule(key: str) -> tuple[str, Callable[[object], bool]] | None:
     if key in NUMBERS:
         return "a number", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool)
     if key == "model_type":
-        return "a string", lambda value: isinstance(value, str)
+        return "a string", _is_text
     if key in ("architectures", "layer_types"):
         example = ', as in ["LlamaForCausalLM"]' if key == "architectures" else ""
-        return f"a list of strings{example}", _is_list_of_strings
+        return f"a list of strings{example}", lambda found: isinstance(found, list) and all(map(_is_text, found))
     return None
 
 
@@ -114,8 +114,8 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_list_of_strings(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _shown(value: object) -> str:

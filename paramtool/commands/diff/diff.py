@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from math import inf
 
@@ -436,15 +437,9 @@ class Comparing(Settled):
         made, rest = MadeByTables(self), Rest(self)
         with progress("diff", sum(view.nbytes for view in self.b.values())) as advance:
             self._by_name(advance)
-        if self.left_b:
-            taken(self)
-        if self.left_b:
-            by_content(self)
-        if self.left_b:
-            casts_by_name(self)
-            taken_as_casts(self)
-        if self.left_b:
-            casts(self)
+        for step in (taken, by_content, casts_by_name, taken_as_casts, casts):
+            if self.left_b:
+                step(self)
         if self.left_b or self.left_a:
             made.by_tables()
         elif any(one.kind == RENAMED for one in self.found.values()):
@@ -453,15 +448,10 @@ class Comparing(Settled):
             made.by_parts()
         if self.left_a or self.left_b or self.taken or any(one.kind not in LED_BACK for one in self.found.values()):
             self.as_made = recorded(self)
-        if self.left_b:
-            reshaped(self)
-        if self.left_b:
-            by_content(self, is_squeezed=True)
-        if self.left_b:
-            by_lines(self, progress)
-        if self.left_b:
-            by_later_renames(self)
-            casts_by_renames(self)
+        by_squeezed, by_rows = partial(by_content, is_squeezed=True), partial(by_lines, progress=progress)
+        for step in (reshaped, by_squeezed, by_rows, by_later_renames, casts_by_renames):
+            if self.left_b:
+                step(self)
         if self.left_b:
             self._by_reasons()
             made.constants()

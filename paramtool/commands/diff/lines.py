@@ -56,7 +56,7 @@ def by_lines(work: Settled, progress: Progress) -> None:
     first, names = _open(work), sorted(work.b)
     search = Search(first, _left(varied, work), work.sides, work.memory)
     maps, copies = [], []
-    with progress("rows", search.nbytes) as advance:
+    with progress("rows", sum(view.nbytes for side in (search.a, search.b) for view in side.values())) as advance:
         for one in search.found(advance):
             if _is_new(one, work):
                 maps.append(one)
@@ -70,7 +70,7 @@ def by_lines(work: Settled, progress: Progress) -> None:
             twice.note(one.name, one.olds)
     runs = RunSearch(first, _left(varied, work), work.sides, work.memory)
     _by_runs(runs, work, twice)
-    if not search.is_complete:
+    if search.index.missed:
         _undecided(work, [name for name, view in work.left_b.items() if has_lines(view)])
     _undecided(work, runs.missed)
 
@@ -216,30 +216,20 @@ class Search(_Lines):
 
     def __init__(self, a: Views, b: Views, sides: Sides, memory: int) -> None:
         super().__init__(a, b, sides, memory)
-        self._index = LineIndex(memory)
+        self.index = LineIndex(memory)
         self._ways = {name: list(self._ways_of(view)) for name, view in b.items()}
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all that had to be looked at fitted into memory."""
-        return not self._index.missed
-
-    @property
-    def nbytes(self) -> int:
-        """About how many bytes are looked at, of both."""
-        return sum(view.nbytes for side in (self.a, self.b) for view in side.values())
 
     def found(self, advance: Advance) -> Iterator[FoundMap]:
         """Each tensor of the second that is made of lines of the first, every byte compared."""
         left = dict(self._ways)
         self._add(self._rows(), advance)
         plain = {name: [way for way in ways if not way.lines.is_across] for name, ways in left.items()}
-        for one in self._looked_for(plain, self._index.find):
+        for one in self._looked_for(plain, self.index.find):
             del left[one.name]
             advance(self.b[one.name].nbytes)
             yield one
         self._add(self._across(left), lambda nbytes: None)
-        yield from self._looked_for(left, self._index.find_across)
+        yield from self._looked_for(left, self.index.find_across)
 
     def _ways_of(self, view: View) -> Iterator[LineWay]:
         """How the lines of a tensor of the second are tried: plain, negated, rounded to a type of the first."""
@@ -279,7 +269,7 @@ class Search(_Lines):
         number = len(self.firsts)
         every = [Added(number, way, way.kind in whole, way.kind in samples) for way in ways]
         wanted = [one for one in every if one.is_whole or one.has_samples]
-        if wanted and self._index.has_room(sum(one.entries for one in wanted)):
+        if wanted and self.index.has_room(sum(one.entries for one in wanted)):
             self._numbered(name, lines)
             yield from wanted
 
@@ -288,12 +278,12 @@ class Search(_Lines):
         every = list(added)
         hashed = self.sides.a.map(self._hashed, [(one, [one.way.lines.view]) for one in every])
         for one, found in zip(every, hashed, strict=True):
-            self._index.add(one.number, one.way, found)
+            self.index.add(one.number, one.way, found)
             advance(one.way.lines.view.nbytes if one.is_whole else 0)
-        self._index.sort()
+        self.index.sort()
 
     def _hashed(self, source: Source, one: Added) -> Hashed:
-        hashes = self._index.hashes
+        hashes = self.index.hashes
         if one.has_samples and one.is_whole:
             return hashes.both(source, one.way)
         if one.has_samples:
@@ -331,8 +321,9 @@ class RunSearch(_Lines):
             return windows.find(a_source, b_source, way, own) if windows is not None else None
 
         for one in self._looked_for(self._ways if self._windows else {}, find):
-            if not _is_renamed(one, self.a, self.b):
-                yield _in_rows(one, self.a, self.b[one.name])
+            view = self.b[one.name]  # a whole tensor of its shape: other steps say whether that is a rename
+            if len(one.map.runs) > 1 or self.a[one.olds[0]].shape != view.shape:
+                yield _in_rows(one, self.a, view)
 
     def _of_first(self) -> dict[LineKind, list[ShortLines]]:
         """The lines of the first in the types in which they are wanted."""
@@ -375,11 +366,6 @@ def _in_rows(one: FoundMap, a: Views, view: View) -> FoundMap:
     lines = {number: (name, Lines(as_rows(old.view, width))) for number, (name, old) in one.lines.items()}
     way = one.way._replace(lines=Lines(as_rows(view, width)))
     return one._replace(way=way, map=one.map._replace(runs=whole), lines=lines)
-
-
-def _is_renamed(one: FoundMap, a: Views, b: Views) -> bool:
-    """Whether a tensor is a whole one of the first: other steps say whether that is a rename."""
-    return len(one.map.runs) == 1 and a[one.olds[0]].shape == b[one.name].shape
 
 
 # --- Equal rows of the first checkpoint: where the second has one of them as often as the first, none is lost ---------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, product
@@ -287,7 +287,10 @@ def stored_once(state: Settled) -> None:
     for side, left in enumerate((state.left_a, state.left_b)):
         there = state.checkpoints[1 - side]
         for name in list(left):  # what torch's batch norms count in training; no other library has it
-            if _is_counter(name, found[side], bool(there.uses or there.parts)):
+            at, dot, last = name.rpartition(".")
+            mean = found[side].get(f"{at}{dot}running_mean")
+            has_none = there.uses or there.parts or not (mean or "").endswith("running_mean")
+            if last in COUNTERS and mean is not None and has_none:
                 state.settle_only(side, LAYOUT, name, f"a counter that {'BA'[side]}'s format leaves out")
     # Tensors of equal bytes, if as many nodes take the one that a graph stores.
     known = {name: one.a[0] for name, one in state.found.items() if one.kind in (SAME, RENAMED) and len(one.a) == 1}
@@ -307,13 +310,6 @@ def stored_once(state: Settled) -> None:
                 counts[other] += 1
                 how = f"A stores equal tensors once, and {plural(uses_a[other], 'node takes', 'nodes take')} it"
                 state.settle(RENAMED, [other], name, how=how)
-
-
-def _is_counter(name: str, found: Mapping[str, str], is_told: bool) -> bool:
-    """Whether a tensor is the counter of a batch norm whose statistics are found, in a file without counters."""
-    at, dot, last = name.rpartition(".")
-    other = found.get(f"{at}{dot}running_mean")
-    return last in COUNTERS and other is not None and (is_told or not other.endswith("running_mean"))
 
 
 def _equal(state: Settled, left: Views, graph: Views, *, is_first: bool) -> Iterator[tuple[str, str]]:
@@ -539,9 +535,9 @@ class TakenTwice:
 
     def is_copy(self, new: str, used: Iterable[tuple[str, View]]) -> bool:
         """Whether others have taken all that a tensor would be made of: `used` are names of the first and windows."""
-        work = self._work
-        if work.b[new] in self._shared and self._is_found(new):
-            return False
+        work, view = self._work, self._work.b[new]
+        if view in self._shared and any(other in work.found for other, one in work.b.items() if one == view):
+            return False  # another name of the same memory has a verdict
         return all(work.a[old] not in self._tied and not unread(window, work.used.get(old, ())) for old, window in used)
 
     def spare(self, old: str, new: str) -> str:
@@ -551,11 +547,6 @@ class TakenTwice:
         if view not in self._tied or old in work.left_a or view.numel != work.b[new].numel:
             return old
         return next((name for name, one in work.left_a.items() if one == view), old)
-
-    def _is_found(self, new: str) -> bool:
-        """Whether another name of the same memory has a verdict."""
-        view = self._work.b[new]
-        return any(other in self._work.found for other, one in self._work.b.items() if one == view)
 
     def made(self, new: str, olds: Iterable[str]) -> None:
         """Note what a tensor is made of."""

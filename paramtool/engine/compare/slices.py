@@ -189,11 +189,8 @@ def _by_distinctive_bytes(source: Source, owner: Rows, rows: Rows) -> Array:
     at = _first_different(source, rows.view)
     key = RowMajorBytes(source, rows.view).part(at, min(at + DISTINCTIVE_NBYTES, rows.view.nbytes))
     found: list[int] = []
-    reach, row_major, more = (
-        owner.view.nbytes,
-        RowMajorBytes(source, owner.view),
-        len(key) - rows.view.dtype.block_bytes,
-    )
+    reach, row_major = owner.view.nbytes, RowMajorBytes(source, owner.view)
+    more = len(key) - rows.view.dtype.block_bytes
     for start in range(0, reach, CHUNK_NBYTES):
         block = row_major.part(start, min(start + CHUNK_NBYTES + more, reach))
         place = block.find(key)
@@ -264,20 +261,21 @@ def _agreeing(source: Source, owner: Rows, rows: Rows, begin: Array, *, at: int,
 
 def _first(source: Source, owner: Rows, rows: Rows, starts: list[int], *, size: int, threads: int) -> int | None:
     """The first of some rows of `owner` at which all bytes of a tensor begin."""
-    return next((row for row in starts if _contains(source, owner, rows, row, size=size, threads=threads)), None)
-
-
-def _contains(source: Source, owner: Rows, rows: Rows, row: int, *, size: int, threads: int) -> bool:
-    """Whether `owner` contains the bytes of a tensor, if the tensor begins at a row."""
-    at, nbytes = row * owner.pitch, rows.view.nbytes
-    if owner.view.is_contiguous and rows.view.is_contiguous:
-        mine, there = _bytes(rows.view, 0, nbytes), _bytes(owner.view, at, at + nbytes)
-        return same_window(source, there, source, mine, threads=threads)
+    nbytes = rows.view.nbytes
     one, other = RowMajorBytes(source, rows.view), RowMajorBytes(source, owner.view)
-    return all(
-        one.part(k, min(k + size, nbytes)) == other.part(at + k, at + min(k + size, nbytes))
-        for k in range(0, nbytes, size)
-    )
+    for row in starts:
+        at = row * owner.pitch
+        if owner.view.is_contiguous and rows.view.is_contiguous:
+            mine, there = _bytes(rows.view, 0, nbytes), _bytes(owner.view, at, at + nbytes)
+            is_same = same_window(source, there, source, mine, threads=threads)
+        else:
+            is_same = all(
+                one.part(k, min(k + size, nbytes)) == other.part(at + k, at + min(k + size, nbytes))
+                for k in range(0, nbytes, size)
+            )
+        if is_same:
+            return row
+    return None
 
 
 def _bytes(view: View, start: int, stop: int) -> View:

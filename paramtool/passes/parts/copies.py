@@ -18,7 +18,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import Shape, View, Views, contiguous, reshaped
 from paramtool.parts.companions import why_one
-from paramtool.parts.pieces import KEPT, Digits, Pair, Piece, Stored, joined
+from paramtool.parts.pieces import KEPT, Digits, Piece, Stored, joined
 from paramtool.passes.coalesce import coalesced
 
 RUN_NBYTES = 4096
@@ -146,26 +146,24 @@ slowest axis of the first leads."""
 def _in_common(places: _Places, steps: Shape, others: Shape) -> tuple[_Common, ...]:
     """What two pieces have in common, wherever they are in tensors with these strides."""
     start, digits, other_start, other_digits = places
-    mine = Piece("", start, digits, (0,) * len(steps))
-    other = Piece("", other_start, other_digits, (0,) * len(others))
-    return tuple(_common(pair, steps, others) for pair in joined([mine], [other]))
-
-
-def _common(pair: Pair, steps: Shape, others: Shape) -> _Common:
-    axes = [
-        (mine.length, mine.step * steps[mine.axis], other.step * others[other.axis])
-        for a, b in zip(pair.mine.digits, pair.other.digits, strict=True)
-        for mine, other in zip(a, b, strict=True)
-        if mine.length > 1
-    ]
-    axes.sort(key=lambda axis: (-axis[1], -axis[2]))
-    found: list[tuple[int, int, int]] = []
-    for length, here, there in axes:
-        if found and found[-1][1:] == (length * here, length * there):  # continues the axis before it
-            length *= found.pop()[0]
-        found.append((length, here, there))
-    shape, steps_here, steps_there = zip(*found, strict=True) if found else ((), (), ())
-    return _steps(pair.mine, steps), _steps(pair.other, others), shape, steps_here, steps_there
+    pieces = Piece("", start, digits, (0,) * len(steps)), Piece("", other_start, other_digits, (0,) * len(others))
+    common = []
+    for pair in joined(pieces[:1], pieces[1:]):
+        axes = [
+            (mine.length, mine.step * steps[mine.axis], other.step * others[other.axis])
+            for a, b in zip(pair.mine.digits, pair.other.digits, strict=True)
+            for mine, other in zip(a, b, strict=True)
+            if mine.length > 1
+        ]
+        axes.sort(key=lambda axis: (-axis[1], -axis[2]))
+        found: list[tuple[int, int, int]] = []
+        for length, here, there in axes:
+            if found and found[-1][1:] == (length * here, length * there):  # continues the axis before it
+                length *= found.pop()[0]
+            found.append((length, here, there))
+        shape, steps_here, steps_there = zip(*found, strict=True) if found else ((), (), ())
+        common.append((_steps(pair.mine, steps), _steps(pair.other, others), shape, steps_here, steps_there))
+    return tuple(common)
 
 
 def _in_runs(copies: Sequence[Copy]) -> Sequence[Copy]:
