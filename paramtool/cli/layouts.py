@@ -73,7 +73,7 @@ def _rows(found: EveryLayout) -> Rows:
         kind = group(parts.group)
         yield "group", kind.kind, kind.title, f"parts are called {', '.join(kind.parts.values())}"
         yield from (_tensor(row, "tensor") for row in parts.tensors)
-        facts = parts.facts()
+        facts = parts.facts
         for fact in facts:
             yield "fact", fact, MEANINGS.get(fact, ""), "from the record, config.json or --spec"
         if not facts:

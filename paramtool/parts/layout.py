@@ -30,10 +30,8 @@ from functools import cache
 
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.view import Shape
 from paramtool.package_data import package_data
-from paramtool.parts import patterns, rows
-from paramtool.parts.sizes import VOCABULARY, Sizes, UnknownSize
+from paramtool.parts import patterns
 
 
 @frozen
@@ -88,6 +86,8 @@ class PartLayout:
     """Who stores them so."""
     source: str = ""
     """Where the facts are from."""
+    facts: tuple[str, ...] = ()
+    """The sizes that unfusing needs and no shape of the fused tensors shows."""
     like: tuple[str, ...] = ()
     """Layouts whose tensors have the same shapes and other rows: no shape tells them apart."""
     _members = "name title group parts=part_names tensors(name content along) facts models source proof=evidence like"
@@ -103,39 +103,6 @@ class PartLayout:
 
         return proofs(self.name)
 
-    def facts(self) -> tuple[str, ...]:
-        """The sizes that unfusing needs and no shape of the fused tensors shows, found by asking for a sample."""
-        found: dict[str, None] = {}
-        sizes = Sizes({})
-        for row in self.tensors:
-            shape = _sample(row)
-            while True:
-                try:
-                    sizes = rows.solved(row.name, row.content, row.along, shape, sizes=sizes)
-                    for term in row.terms():
-                        rows.part_shape(patterns.PARTS[term], sizes)
-                    break
-                except UnknownSize as error:
-                    found[error.word] = None
-                    sizes = sizes.with_one(error.word, _SAMPLE[error.word])
-        return tuple(found)
-
-
-_SAMPLE: Mapping[str, int] = VOCABULARY["sample"]
-"""Sizes that every layout can have."""
-
-
-def _sample(row: FusedRow) -> Shape:
-    """The shape of a fused tensor."""
-    sizes = Sizes(_SAMPLE)
-    count = _SAMPLE["experts"] if patterns.has_experts(row.content) else 1
-    parts = {
-        term: [rows.PartTensor(f"{term}{k}", patterns.PARTS[term], rows.part_shape(patterns.PARTS[term], sizes))
-               for k in range(count)]
-        for term in row.terms()
-    }  # fmt: skip
-    return rows.stored(row.name, row.content, row.along, parts, sizes=sizes).shape
-
 
 @cache
 def _tables() -> tuple[tuple[PartGroup, ...], tuple[PartLayout, ...]]:
@@ -144,7 +111,8 @@ def _tables() -> tuple[tuple[PartGroup, ...], tuple[PartLayout, ...]]:
         tuple(PartGroup(**{**one, "others": tuple(map(tuple, one.get("others", ())))}) for one in found["groups"]),
         tuple(
             PartLayout(**{
-                **one, "tensors": tuple(FusedRow(**row) for row in one["tensors"]), "like": tuple(one.get("like", ()))
+                **one, "tensors": tuple(FusedRow(**row) for row in one["tensors"]), "like": tuple(one.get("like", ())),
+                "facts": tuple(one.get("facts", ())),
             })
             for one in found["layouts"]
         ),

@@ -16,7 +16,7 @@ from paramtool.package_data import package_data
 VOCABULARY = json.loads(package_data("parts", "vocabulary.json"))
 """`sizes`, {word: what it counts}; `composed`, {word: the words that it can be split into, slowest first}; `parts`,
 {part: the axes of its tensor}; `kinds`, {kind of a group: the facts that `--spec` may give for it}; `keys` and `also`,
-{word: what configs, and other programs, call it}; `sample`, sizes that every layout can have."""
+{word: what configs, and other programs, call it}."""
 MEANINGS: Mapping[str, str] = VOCABULARY["sizes"]
 """{word: what it counts}, for documents and errors."""
 COMPOSED: Mapping[str, tuple[tuple[str, ...], ...]] = {

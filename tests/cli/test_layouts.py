@@ -34,7 +34,7 @@ def test_a_layout_of_parts_shows_what_is_known_of_it(layout: object, tmp_path: P
     assert ran.code == 0, ran
     for row in layout.tensors:  # type: ignore[attr-defined]
         assert row.content in ran.out
-    assert all(f"fact  {fact}" in ran.out for fact in layout.facts())  # type: ignore[attr-defined]
+    assert all(f"fact  {fact}" in ran.out for fact in layout.facts)  # type: ignore[attr-defined]
     assert all(name in ran.out for name in layout.like)  # type: ignore[attr-defined]
 
 

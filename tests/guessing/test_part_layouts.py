@@ -50,7 +50,7 @@ def test_candidates_are_layouts_and_each_has_a_reason(tmp_path: Path) -> None:
         for one in part_layouts(group):
             layout = find_part_layout(one.layout)
             assert layout is not None and layout.group == group.kind and one.sure == "possible"
-            assert one.reasons and all(f"{fact}=..." in one.spec for fact in layout.facts())
+            assert one.reasons and all(f"{fact}=..." in one.spec for fact in layout.facts)
 
 
 @pytest.mark.parametrize("config, layout", [({"model_type": "phi3"}, "qkv"), ({"model_type": "codegen"}, "qvk-per-chunk")])  # fmt: skip  # noqa: E501

@@ -251,7 +251,7 @@ def test_the_names_that_files_have_are_those_of_a_layout(
     found = compared(tmp_path, *((b, a) if back else (a, b)))
     assert has_same_numbers(found), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
     assert {one.layout for one in found.tensors if one.kind != SAME} == {other if back else name}
-    sizes = " ".join(f"{word}={sizes_of(layouts[name])[word]}" for word in layouts[other].facts())
+    sizes = " ".join(f"{word}={sizes_of(layouts[name])[word]}" for word in layouts[other].facts)
     paramtool.unfuse(
         tmp_path / "b.safetensors", tmp_path / "apart.safetensors", layout=other if back else name,
         spec=f"{layouts[name].group} {sizes}",

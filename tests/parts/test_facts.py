@@ -139,7 +139,7 @@ def test_each_kind_has_the_words_of_its_layouts() -> None:
     """What a layout needs can be said; every kind of group can be named."""
     assert {word for words in KINDS.values() for word in words} <= set(MEANINGS)
     for layout in all_part_layouts():
-        assert set(layout.facts()) <= {*KINDS[layout.group]}, layout.name
+        assert set(layout.facts) <= {*KINDS[layout.group]}, layout.name
 
 
 def test_nothing_said_is_nothing() -> None:

@@ -17,7 +17,7 @@ from paramtool.parts import rows as part_rows
 from paramtool.parts.layout import PartLayout, all_groups, all_part_layouts, group
 from paramtool.parts.patterns import PARTS
 from paramtool.parts.pieces import Stored, whole
-from paramtool.parts.sizes import Sizes
+from paramtool.parts.sizes import Sizes, UnknownSize
 from paramtool.passes.parts import fuse
 from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember
 from tests.examples import examples
@@ -40,6 +40,64 @@ def test_every_layout_has_a_reference() -> None:
     assert {layout.group for layout in LAYOUTS} == {one.kind for one in all_groups()}
     assert {term for one in all_groups() for term in one.parts} == PARTS.keys()
     assert all(layout.models and layout.source and layout.title for layout in LAYOUTS)
+
+
+SAMPLE = {
+    "heads": 4,
+    "kv_heads": 4,
+    "head_dim": 6,
+    "value_dim": 6,
+    "rotary": 4,
+    "chunks": 2,
+    "ffn": 10,
+    "experts": 3,
+    "in": 5,
+    "out": 5,
+    "taps": 3,
+    "linear_key_heads": 2,
+    "linear_key_dim": 7,
+    "linear_value_heads": 2,
+    "linear_value_dim": 7,
+    "q_rank": 9,
+    "kv_rank": 11,
+    "rope": 4,
+    "nope": 6,
+    "inner": 8,
+    "state": 3,
+    "groups": 2,
+    "state_heads": 4,
+    "dt_rank": 5,
+    "width": 5,
+    "channels": 4,
+}
+"""Sizes that every layout can have."""
+
+
+@by_layout
+def test_a_layout_says_the_facts_that_unfusing_needs(layout: PartLayout) -> None:
+    """They are the sizes that no shape of its fused tensors shows, in the order in which a sample asks for them."""
+    asked: dict[str, None] = {}
+    sizes = Sizes({})
+    for row in layout.tensors:
+        count = SAMPLE["experts"] if patterns.has_experts(row.content) else 1
+        parts = {
+            term: [
+                part_rows.PartTensor(f"{term}{k}", PARTS[term], part_rows.part_shape(PARTS[term], Sizes(SAMPLE)))
+                for k in range(count)
+            ]
+            for term in row.terms()
+        }
+        shape = part_rows.stored(row.name, row.content, row.along, parts, sizes=Sizes(SAMPLE)).shape
+        while True:
+            try:
+                sizes = part_rows.solved(row.name, row.content, row.along, shape, sizes=sizes)
+                for term in row.terms():
+                    part_rows.part_shape(PARTS[term], sizes)
+                break
+            except UnknownSize as error:
+                asked[error.word] = None
+                sizes = sizes.with_one(error.word, SAMPLE[error.word])
+    assert layout.facts == tuple(asked)
 
 
 def test_layouts_that_are_like_each_other_are_so_both_ways() -> None:
@@ -149,7 +207,7 @@ class Laid:
 
 def facts_of(layout: PartLayout, sizes: Mapping[str, int]) -> dict[str, int]:
     """What somebody has to say: the facts that the layout asks for, and those that are not as usual."""
-    words = {*layout.facts(), "rope", "heads", "kv_heads", "value_dim", "head_dim", "rotary", "experts"}
+    words = {*layout.facts, "rope", "heads", "kv_heads", "value_dim", "head_dim", "rotary", "experts"}
     return {word: size for word, size in sizes.items() if word in words}
 
 
@@ -224,7 +282,7 @@ ALIKE = {
     ("mamba2-convs", "groups"): "the size of a group follows, and these are the same channels",
 }
 """{(layout, fact): why another number, with what follows from it, is the same order}"""
-MATTER = [(layout, word) for layout in LAYOUTS for word in dict.fromkeys(layout.facts())]
+MATTER = [(layout, word) for layout in LAYOUTS for word in dict.fromkeys(layout.facts)]
 by_fact = pytest.mark.parametrize(("layout", "word"), MATTER, ids=lambda one: getattr(one, "name", one))
 
 
@@ -246,7 +304,7 @@ def test_a_changed_fact_of_the_same_shape_gives_other_bytes(layout: PartLayout, 
 
 
 @pytest.mark.sample(13)
-@pytest.mark.parametrize("layout", [one for one in LAYOUTS if one.facts()], ids=lambda layout: layout.name)
+@pytest.mark.parametrize("layout", [one for one in LAYOUTS if one.facts], ids=lambda layout: layout.name)
 @settings(max_examples=examples(25))
 @given(data=st.data())
 def test_facts_of_one_shape_give_the_same_bytes_only_where_their_references_do(

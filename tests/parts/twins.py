@@ -124,7 +124,7 @@ def twins(layout: PartLayout, word: str) -> tuple[tuple[Facts, Facts], ...]:
 
     Facts that the layout asks for count first, then those that follow from shapes.
     """
-    asked = {*layout.facts()} - {word}
+    asked = {*layout.facts} - {word}
     found: dict[tuple[int, int], list[tuple[Facts, Facts]]] = {}
     for same in of_one_shape(layout):
         for one, other in permutations(same, 2):

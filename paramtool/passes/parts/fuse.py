@@ -105,7 +105,7 @@ def _fused_row(one: ApartGroup, member: GroupMember, row: FusedRow, layout: Part
 
 def lacking(at: str, layout: PartLayout, error: UnknownSize) -> LayoutError:
     """The error for a fact that a layout needs and nobody said."""
-    facts = layout.facts() or (error.word,)
+    facts = layout.facts or (error.word,)
     said = " ".join(f"{word}=..." for word in facts)
     return LayoutError(
         f"{at or '(top)'}: layout {layout.name} needs {error.word}, which no shape tells",

@@ -170,7 +170,7 @@ def _needing(fit: FittingLayout, known: KnownOfFile) -> FittingLayout:
     if layout is None:
         return fit
     given = known.facts or {}
-    return replace(fit, needs=tuple(fact for fact in layout.facts() if fact not in given))
+    return replace(fit, needs=tuple(fact for fact in layout.facts if fact not in given))
 
 
 def _fits(
