@@ -68,7 +68,7 @@ def derived(known: Facts) -> Facts:
 
 def _following(sizes: Mapping[str, int]) -> Iterable[tuple[str, tuple[str, ...], int]]:
     """(a word, the words that it follows from, its size), where it is a whole number."""
-    heads, kv_heads, group = (sizes.get(word, 0) for word in ("heads", "kv_heads", "group"))
+    heads, kv_heads, group = (sizes.get(word, 0) for word in GROUPED)
     if "head_dim" in sizes:
         yield "value_dim", ("head_dim",), sizes["head_dim"]
     if heads and kv_heads and heads % kv_heads == 0:
@@ -81,16 +81,8 @@ def _following(sizes: Mapping[str, int]) -> Iterable[tuple[str, tuple[str, ...],
 
 MULTIPLES = (("heads", "kv_heads"), ("linear_value_heads", "linear_key_heads"), ("state_heads", "groups"))
 """Pairs of sizes of which the first is a multiple of the second."""
-
-
-def _broken(sizes: Mapping[str, int]) -> Iterable[tuple[tuple[str, ...], str]]:
-    """(the sizes, the law as an error shows it) of the laws that sizes break."""
-    for many, one in MULTIPLES:
-        if many in sizes and one in sizes and sizes[many] % sizes[one]:
-            yield (many, one), f"{many} must be a multiple of {one}"
-    heads, kv_heads, group = (sizes.get(word, 0) for word in ("heads", "kv_heads", "group"))
-    if heads and kv_heads and group and heads != kv_heads * group:
-        yield ("heads", "kv_heads", "group"), "heads must be kv_heads times group"
+GROUPED = ("heads", "kv_heads", "group")
+"""Sizes of which the first is the product of the others."""
 
 
 def check(known: Facts) -> None:
@@ -98,7 +90,16 @@ def check(known: Facts) -> None:
     for word, size in known.sizes.items():
         if not 1 <= size <= MAX_SIZE:
             raise LayoutError(f"{_told(known, word)}: expected a number from 1 to {MAX_SIZE}")
-    for words, law in _broken(known.sizes):
+    sizes = known.sizes
+    broken: list[tuple[Sequence[str], str]] = [
+        ((many, one), f"{many} must be a multiple of {one}")
+        for many, one in MULTIPLES
+        if many in sizes and one in sizes and sizes[many] % sizes[one]
+    ]
+    heads, kv_heads, group = (sizes.get(word, 0) for word in GROUPED)
+    if heads and kv_heads and group and heads != kv_heads * group:
+        broken.append((GROUPED, "heads must be kv_heads times group"))
+    for words, law in broken:
         raise LayoutError(f"{', '.join(_told(known, word) for word in words)}: {law}", hint=HINT)
 
 

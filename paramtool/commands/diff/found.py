@@ -186,17 +186,15 @@ def companions(one: FoundMap, a: Views, left: Views) -> Iterator[FoundMap]:
         if not block or view.dtype.block_elements != 1 or any((end % block).any() for end in ends):
             continue
         rows, width = Runs(runs.tensor, *(end // block for end in ends)), view.numel // (count // block)
-        if all(_may_be_beside(a[old], view, width) for old in olds.values()):
+        if all(
+            one.is_contiguous
+            and (one.dtype == view.dtype or narrow(one.dtype, view.dtype) is not None)
+            and (one.shape[-1:] == view.shape[-1:] or width == 1 or len(one.shape) == 1)
+            for one in map(a.__getitem__, olds.values())
+        ):
             lines = {number: (olds[old], Lines(as_rows(a[olds[old]], width))) for number, (old, _) in one.lines.items()}
             if all(start + length <= lines[number][1].total for number, start, length in rows.covered()):
                 yield FoundMap(name, LineWay(Lines(as_rows(view, width))), LineMap(rows, True), "", lines)
-
-
-def _may_be_beside(old: View, view: View, width: int) -> bool:
-    """Whether a tensor of the first can have rows of one of the second."""
-    if not old.is_contiguous or (old.dtype != view.dtype and narrow(old.dtype, view.dtype) is None):
-        return False
-    return old.shape[-1:] == view.shape[-1:] or width == 1 or len(old.shape) == 1
 
 
 def _named(one: FoundMap, a: Views, left: Views) -> Iterator[tuple[str, Mapping[str, str]]]:

@@ -300,17 +300,12 @@ def _proposed(old: Network, made: Converted, names: Mapping[str, str], views: Vi
 
 def _named(old: Network, made: Converted, names: Mapping[str, str]) -> Iterator[Proposal]:
     """The tensors of a converted network that the second has."""
-    how, constants = f"{old.layout.name} -> {made.layout.name}", _constants(made)
+    how = f"{old.layout.name} -> {made.layout.name}"
+    # What a conversion leaves out, since the new layout lacks it, must be zero, or a forget bias.  And each term of a
+    # sum of two biases: one that is zero leaves the other as it is, and a forget bias is added to it.
+    lacking = [(one.view, one.shift) for one in made.requires if not one.terms]
+    summed = [copy for target in made.targets for copy in target.copies if len(copy.terms) > 1]
+    constants = (*lacking, *((view, 0.0) for copy in summed for _, view in copy.terms))
     for one in made.targets:
         if one.name in names:
             yield Proposal(replace(one, name=names[one.name]), made.layout.name, how, constants=constants)
-
-
-def _constants(made: Converted) -> tuple[tuple[View, float], ...]:
-    """What a conversion leaves out, since the new layout lacks it: it must be zero, or a forget bias.
-
-    And each term of a sum of two biases: one that is zero leaves the other as it is, and a forget bias is added to it.
-    """
-    lacking = tuple((one.view, one.shift) for one in made.requires if not one.terms)
-    summed = [copy for target in made.targets for copy in target.copies if len(copy.terms) > 1]
-    return (*lacking, *((view, 0.0) for copy in summed for _, view in copy.terms))

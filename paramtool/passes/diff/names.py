@@ -86,8 +86,14 @@ class Renames:
         place = place_of(name)
         for one in self._of(name, place):
             other = place_of(one)
-            if place is None or other is None or not self._is_renumbered(place.at, other.at):
-                yield one
+            if place is not None and other is not None:
+                # most places of these names have other numbers in the second, and this one was not proved
+                own, new = numberless(place.at), numberless(other.at)
+                against = self._against[own, new]
+                known = self._known.get(own, Counter())[new]
+                if against and against >= known and other.at not in self._proved.get(place.at, ()):
+                    continue
+            yield one
 
     def _of(self, name: str, place: ModulePlace | None) -> Iterator[str]:
         for level in self._levels(name, self._anywhere):
@@ -100,14 +106,6 @@ class Renames:
         for (end, other), _ in self._ends.most_common():
             if name.endswith(end):
                 yield name.removesuffix(end) + other
-
-    def _is_renumbered(self, old: str, new: str) -> bool:
-        """Whether most places of these names have other numbers in the second, and this one was not proved."""
-        own, other = numberless(old), numberless(new)
-        against = self._against[own, other]
-        return (
-            bool(against) and against >= self._known.get(own, Counter())[other] and new not in self._proved.get(old, ())
-        )
 
     def instead(self, name: str, own: str) -> Iterator[str]:
         """Names that more pairs ask for than for `own`, the one that it has: by the name itself, then by its places.

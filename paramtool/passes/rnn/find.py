@@ -118,9 +118,12 @@ def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], 
         if wanted.described and wanted.layout is None:
             chosen = [one for one in chosen if one.module] or chosen
         _refuse_halves(where, checkpoint, candidates, wanted)
+        if not chosen and any(layout.name == BUFFER for layout in family):
+            # Networks whose parts are windows of one buffer in the wanted layout: they are separate tensors already
+            buffers = fused_networks(checkpoint, alias.build(checkpoint)).values()
+            chosen = [_PossibleNetwork(one.at, layouts.find(PARTS), {}) for one in buffers]
         chosen = (
             chosen
-            or _in_buffers(checkpoint, family)
             or _separate(where, checkpoint, family, wanted.described)
             or _vectors(where, checkpoint, family, options, facts=wanted.facts)
         )
@@ -162,14 +165,6 @@ def _refuse_halves(
             if f"{at}.{lacking}".lstrip(".") not in checkpoint.entries:
                 message = f"{where}: {name!r} is half of a network of layout {layout.name}: {lacking!r} is missing"
                 raise LayoutError(message, hint="--at MODULE converts the others")
-
-
-def _in_buffers(checkpoint: Checkpoint, family: list[Layout]) -> list[_PossibleNetwork]:
-    """Networks whose parts are windows of one buffer in the wanted layout: they are separate tensors already."""
-    if not any(layout.name == BUFFER for layout in family):
-        return []
-    found = fused_networks(checkpoint, alias.build(checkpoint))
-    return [_PossibleNetwork(one.at, layouts.find(PARTS), {}) for one in found.values()]
 
 
 def _separate(where: str, checkpoint: Checkpoint, family: list[Layout], unfusing: bool) -> list[_PossibleNetwork]:
