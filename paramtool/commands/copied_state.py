@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from paramtool import formats
 from paramtool.commands.output.sidecar_checks import other_weights
 from paramtool.commands.progress import Path
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError
@@ -47,7 +48,6 @@ def _of_one(
     folder: str, name: str, place: str, model: Checkpoint | None, *, allowing: Allowing
 ) -> Iterator[str]:  # fmt: skip
     """What is wrong with one file."""
-    from paramtool import formats
     from paramtool.commands.optimizers import bound_beside, class_parameters, optimizers
 
     try:

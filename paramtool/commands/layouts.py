@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from paramtool import dialects
 from paramtool import layouts as known
 from paramtool.commands.progress import Path
-from paramtool.errors import NoSuchFileError, UsageError
+from paramtool.errors import NoSuchFileError, ParamtoolError, UsageError
 from paramtool.formats import table
 from paramtool.layouts import evidence
 from paramtool.layouts.layout import Layout
@@ -198,9 +198,7 @@ class Convertible(NamedTuple):
 
 def convertible(checkpoint: Checkpoint) -> Convertible | None:
     """What the config beside a checkpoint and its names say; None where they do not say one dialect."""
-    from paramtool import dialects
     from paramtool.commands.rearrangement import dialects_of, parts_source
-    from paramtool.errors import ParamtoolError
     from paramtool.parts.config_facts import KnownModel
 
     found: list[str] = []

@@ -12,7 +12,7 @@ from paramtool.commands import _value_facts, config_ties
 from paramtool.commands._differences import alias_sets
 from paramtool.commands.opening import refuse_different
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
-from paramtool.commands.rearrangement import config_beside
+from paramtool.commands.rearrangement import config_beside, dialects_of, parts_source
 from paramtool.commands.sections import training_state
 from paramtool.engine.read.digests import Signed
 from paramtool.engine.read.one_pass import Hashes, HashPlan
@@ -48,6 +48,7 @@ from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable,
 from paramtool.model.objects import EMPTY
 from paramtool.model.view import View
 from paramtool.passes import module_versions, nesting, objects_text
+from paramtool.passes.config_ties import declared
 from paramtool.passes.lock import places
 
 
@@ -186,8 +187,6 @@ def _of_config(checkpoint: Checkpoint, path: str) -> Iterator[LockedTie]:
     """What a config.json says of ties."""
     config = config_ties.config_beside(path)
     if config is not None:
-        from paramtool.passes.config_ties import declared
-
         for row in declared.table(config, checkpoint, alias.build(checkpoint, parts=False, counts_unused=False)):
             if row.says is not None:
                 yield LockedTie(tuple(sorted(row.tie.names)), CONFIG if row.says else UNTIED)
@@ -210,7 +209,6 @@ def _objects(checkpoint: Checkpoint) -> Iterator[LockedObject]:
 
 def _dialect(checkpoint: Checkpoint) -> str:
     """The dialect of the names; empty where none, or several, are recognised."""
-    from paramtool.commands.rearrangement import dialects_of, parts_source
     from paramtool.parts.config_facts import KnownModel
 
     config = config_beside(checkpoint.path)

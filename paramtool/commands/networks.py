@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from paramtool.errors import ParamtoolError
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.view import Shape, Shapes
@@ -61,7 +62,6 @@ def networks(checkpoint: Checkpoint) -> tuple[NamedNetwork, ...]:
 def can_convert(checkpoint: Checkpoint, source: str | None, target: str) -> bool:
     """Whether every network that a conversion would find has a place in the target layout, and no fact is missing."""
     from paramtool import layouts
-    from paramtool.errors import ParamtoolError
     from paramtool.passes.rnn.convert import convert
     from paramtool.passes.rnn.find import NetworkRequest, find
 

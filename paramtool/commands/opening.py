@@ -16,6 +16,8 @@ from paramtool.commands.output.sidecars import Sidecars, of_place
 from paramtool.commands.output.write import R, Work, carry_out, gathered
 from paramtool.commands.output.writers import check_name
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
+from paramtool.engine.read.pairs import same_bytes
+from paramtool.engine.read.source import Source
 from paramtool.engine.write.places import check_apart, check_place
 from paramtool.errors import UsageError
 from paramtool.formats.folder import weight_names, weight_sets
@@ -130,8 +132,6 @@ def _different(found: Weights, progress: Progress, known: Hashes | None = None) 
 
 def _first_difference(found: Weights, copy: WeightsCopy, advance: Callable[[int], None], known: Hashes | None) -> str:
     from paramtool.engine.read.one_pass import HashPlan
-    from paramtool.engine.read.pairs import same_bytes
-    from paramtool.engine.read.source import Source
 
     mine, theirs = dict(found.checkpoint.windows()), dict(copy.checkpoint.windows())
     parts = Ordered(theirs)

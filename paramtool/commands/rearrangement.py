@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
+from paramtool.formats import hf_config
 from paramtool.formats.record import parts as record
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
@@ -85,8 +86,6 @@ class PartsSource:
 
 def parts_source(checkpoint: Checkpoint) -> PartsSource:
     """A checkpoint with its config and its record; FormatError if one of them is damaged."""
-    from paramtool.formats import hf_config
-
     where, record = checkpoint.path, record_of(checkpoint)
     return PartsSource(
         checkpoint=checkpoint,
@@ -100,8 +99,6 @@ def parts_source(checkpoint: Checkpoint) -> PartsSource:
 
 def config_beside(where: str, name: str = "config.json") -> Mapping[str, Any]:
     """The config beside a checkpoint; empty if none can be read, of which reading the checkpoint tells."""
-    from paramtool.formats import hf_config
-
     if name == hf_config.NAME:
         return hf_config.read_beside(where, hf_config.whole)[0] or {}
     path = os.path.join(os.path.dirname(where), name)
@@ -130,6 +127,4 @@ def shapes_of(checkpoint: Checkpoint) -> dict[str, Shape]:
 
 def record_of(checkpoint: Checkpoint) -> PartsRecord:
     """The record of parts in a checkpoint's metadata; an empty one if there is none."""
-    from paramtool.formats.record import parts as record
-
     return record.decode(checkpoint.path, checkpoint.metadata)

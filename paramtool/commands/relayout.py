@@ -10,7 +10,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
-from paramtool.commands import _casts, _ties, config_ties, copied_state
+from paramtool.commands import _casts, _ties, adapter_config, config_ties, copied_state
 from paramtool.commands.layouts import check_no_dialect, register_files
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.optimizer_carry import (
@@ -63,6 +63,8 @@ from paramtool.model.config import reading
 from paramtool.model.optimizer import Move
 from paramtool.model.plan import Plan, check
 from paramtool.parts.companions import QUANTISE
+from paramtool.passes.parts.rewrite import moves as moves_of_parts
+from paramtool.passes.parts.rewrite import renames
 from paramtool.passes.retied import retied
 from paramtool.passes.rewriting import Outcome
 from paramtool.passes.rnn.convert import Converted
@@ -170,8 +172,6 @@ def _form(path: Path, found: Weights, options: RelayoutOptions) -> DialectFolder
 
 def _adapter(folder: str, checkpoint: Checkpoint, options: RelayoutOptions) -> Mapping[str, bytes]:
     """The config of an adapter in a folder, if its modules get other names."""
-    from paramtool.commands import adapter_config
-
     if options.as_is or not os.path.isfile(os.path.join(folder, adapter_config.NAME)):
         return {}
     rearranged, change = _rearrangement(checkpoint, options)
@@ -296,9 +296,6 @@ def _carried(
     ties = retied(checkpoint, options.untie, options.tie or {})
     state = options.state_choice
     if change is not None:
-        from paramtool.passes.parts.rewrite import moves as moves_of_parts
-        from paramtool.passes.parts.rewrite import renames
-
         taken = change.pop()
         if keeps_state(checkpoint) or holds_state(where.sidecars):
             moves, renamed = moves_of_parts(checkpoint.path, taken), renames(taken)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from paramtool import layouts
 from paramtool.commands.output.destination import Destination
 from paramtool.commands.relayout_options import DEFAULT, RelayoutOptions
+from paramtool.dialects import HUB, MEMORY
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
@@ -58,7 +59,6 @@ def asked_networks(where: Destination, checkpoint: Checkpoint, options: Relayout
             _refuse_apart(checkpoint)
             # LayoutError if the fused tensors of a checkpoint have only the names and forms of a dialect
             from paramtool.commands.seen_parts import dialect_of
-            from paramtool.dialects import HUB, MEMORY
 
             if (dialect := dialect_of(checkpoint)) not in ("", HUB, MEMORY):
                 raise LayoutError(

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from paramtool.errors import FormatError, ParamtoolError
 from paramtool.model.checkpoint import Checkpoint, NoData
 from paramtool.model.view import Shape, View
 
@@ -88,7 +89,6 @@ def _dialect(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
     if not config:
         return ""
     from paramtool.commands.rearrangement import dialects_of, parts_source
-    from paramtool.errors import ParamtoolError
     from paramtool.parts.config_facts import KnownModel
 
     found: list[str] = []
@@ -106,7 +106,6 @@ def dialect_of(checkpoint: Checkpoint) -> str:
 def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> KnownOfFile:
     from paramtool import dialects
     from paramtool.commands.rearrangement import config_beside, parts_source, record_of
-    from paramtool.errors import FormatError, ParamtoolError
     from paramtool.model.parts import PartsRecord
     from paramtool.parts.config_facts import KnownModel
     from paramtool.passes.parts.dialect_change import dialects_fitting

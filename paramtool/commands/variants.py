@@ -14,7 +14,7 @@ from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.changes import agree, largest
 from paramtool.engine.read.source import Source
-from paramtool.errors import UsageError, internal, refuse_string
+from paramtool.errors import LayoutError, UsageError, internal, refuse_string
 from paramtool.formats import foreign, hf_config, scan, sniff, table
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import is_training_state
@@ -291,7 +291,6 @@ def of_checkpoint(checkpoint: Checkpoint, config: Mapping[str, Any] | None = Non
     if not by_name and parts.KEY not in checkpoint.metadata:
         return {}
     from paramtool.commands.rearrangement import config_beside, record_of, shapes_of
-    from paramtool.errors import LayoutError, UsageError
     from paramtool.parts.config_facts import KnownModel
     from paramtool.passes.parts.recorded import rows_said
 

@@ -25,6 +25,7 @@ from paramtool.layouts import names, pattern
 from paramtool.layouts.pattern import Binding, Block
 from paramtool.layouts.spec import KINDS, ZEROABLE, Cell, Spec
 from paramtool.lazy_dataclass import frozen
+from paramtool.model.dtype import DTYPES
 from paramtool.model.view import Shape, View, contiguous_strides
 from paramtool.package_data import package_data
 
@@ -394,8 +395,6 @@ def check_tiling(layout: Layout, form: Form, spec: Spec, options: Mapping[str, s
     Each element of each tensor belongs to exactly one place; each cell that cannot be zero has a place, and no cell has
     two places in one tensor.
     """
-    from paramtool.model.dtype import DTYPES
-
     seen: dict[Cell, str] = {}
     for tensor in stored(layout, form, spec, options):
         view = View(tensor.name, DTYPES["float32"], 0, tensor.shape, contiguous_strides(tensor.shape))

@@ -11,7 +11,7 @@ from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Compound, Value
-from paramtool.model.dtype import DType
+from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.view import MAX_EXTENT, Shape, View, contiguous
 
 ALIGNMENT = 16
@@ -158,8 +158,6 @@ def numpy_form(view: View) -> tuple[str, View]:
 
 
 def _packed(view: View, dtype: DType) -> View:
-    from paramtool.model.dtype import DTYPES
-
     shape: Shape = (view.nbytes,)
     if view.shape and view.shape[-1] % dtype.block_elements == 0:
         shape = (*view.shape[:-1], dtype.nbytes(view.shape[-1]))

@@ -13,6 +13,7 @@ from paramtool.engine.read.pairs import same_windows
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import MAX_BLOCK_NBYTES, Stream, squeezed
 from paramtool.engine.write.arithmetic import bands
+from paramtool.formats import read_file
 from paramtool.model.checkpoint import PENDING, Compound, Entries, Entry, Value
 from paramtool.model.plan import Target, resolved, whole
 from paramtool.model.view import View, Views
@@ -34,7 +35,6 @@ def by_safetensors(
     that it gives.  Its names, dtypes and shapes are compared with the plan, and then the bytes with those of the
     source.  `codes` maps dtype names to those of safetensors.
     """
-    from paramtool.formats import read_file
     from paramtool.formats.safetensors.read import stored_names
 
     wanted = {target.name: target for target in targets}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from paramtool.errors import LayoutError, UsageError
+from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.model.view import Shape
 from paramtool.parts import families, patterns
 from paramtool.parts.facts import NONE
@@ -241,8 +241,6 @@ def stacks(names: Names, shapes: tuple[Shape, ...]) -> Iterator[FittingLayout]:
 
 def refusal(groups: list[SeenGroup], where: str) -> LayoutError:
     """The error for fused tensors whose layout nothing says: what fits each, and what would decide."""
-    from paramtool.errors import listed
-
     lines = []
     if patterns_said := [one for one in groups if one.pattern]:
         raise LayoutError(
