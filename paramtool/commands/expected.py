@@ -37,7 +37,7 @@ from paramtool.model.optimizer import Move, MovedState, StateChoice
 from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.model.plan import Requirement, Target, whole
 from paramtool.model.storage import ByteRange, Storage
-from paramtool.model.view import Shapes, View
+from paramtool.model.view import View
 from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.pieces import Stored
 from paramtool.parts.sizes import UnknownSize
@@ -346,18 +346,6 @@ class RearrangedAgain:
     """What the bytes of the source must show, such as equal numbers of what became one."""
 
 
-@frozen
-class _Joints:
-    """Fused tensors that were taken apart, and that were made, with their parts as separate tensors."""
-
-    split: list[Stored] = field(default_factory=list)
-    joined: list[Stored] = field(default_factory=list)
-    given: dict[str, Stored] = field(default_factory=dict)
-    """Parts that were made of `split`."""
-    taken: dict[str, Stored] = field(default_factory=dict)
-    """Parts that `joined` are made of."""
-
-
 def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
     """What a source has to give, according to the records of both; the source itself if they agree.
 
@@ -382,27 +370,33 @@ def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
                 first = _as_made(found, source, change)
                 before = carried(before, first.renamed)
         # What was fused and taken apart
-        shapes, joints = shapes_of(first.expected), _Joints()
+        shapes = shapes_of(first.expected)
+        split, joined = list[Stored](), list[Stored]()
+        given, taken = dict[str, Stored](), dict[str, Stored]()  # parts: of `split`, and that `joined` are made of
         again = (one for one in _new_fused(before.unfused, made.unfused) if one.tensor in found.entries)
         back = (one for one in _new_fused(before.fused, made.fused) if any(name in found.entries for name in one.names))
         for one in (*_new_fused(made.fused, before.fused), *again, *_alone(made, found, first.expected)):
             joint = fuse.recorded(one, shapes, model.packing, is_fused=False)
-            joints.joined.append(joint.stored)
-            joints.taken.update({part.name: part for part in fuse.parts_of([joint])})
+            joined.append(joint.stored)
+            taken |= {part.name: part for part in joint.apart}
         for one in (*_new_fused(made.unfused, before.unfused), *back):
             joint = fuse.recorded(one, shapes, model.packing, is_fused=True)
-            joints.split.append(joint.stored)
-            joints.given.update({part.name: part for part in fuse.parts_of([joint])})
-        _check_there(joints, shapes)
-        read = [*joints.split, *(part for name, part in joints.taken.items() if name not in joints.given)]
-        new = [*joints.joined, *(part for name, part in joints.given.items() if name not in joints.taken)]
-        fusing = Rearranged(tuple(read), tuple(new)) if read else None
-        if fusing is None:
+            split.append(joint.stored)
+            given |= {part.name: part for part in joint.apart}
+        for name, part in taken.items():
+            there = given[name].shape if name in given else shapes.get(name)
+            if there is None:
+                raise LayoutError(f"{name!r} is not in the source")
+            if there != part.shape:
+                raise LayoutError(f"{name!r} has shape {list(there)} in the source; the record says {list(part.shape)}")
+        read = [*split, *(part for name, part in taken.items() if name not in given)]
+        new = [*joined, *(part for name, part in given.items() if name not in taken)]
+        if not read:
             return first
-        second = _as_made(found, first.expected, fusing)
-        there = second.expected.entries
+        second = _as_made(found, first.expected, Rearranged(tuple(read), tuple(new)))
+        entries = second.expected.entries
         reads = {view.storage for target in second.targets for copy in target.copies for _, view in copy.terms}
-        if reads - source.storages.keys() or any(target.name not in there for target in first.targets):
+        if reads - source.storages.keys() or any(target.name not in entries for target in first.targets):
             raise UsageError("in several steps, each of tensors that the one before made")
         renamed = {old: second.renamed.get(new, new) for old, new in first.renamed.items()} or second.renamed
         every = (*first.moves, *second.moves)
@@ -432,16 +426,6 @@ def _alone(made: PartsRecord, found: Checkpoint, source: Checkpoint) -> Iterator
         names = {*one.names}
         if names <= source.entries.keys() and one.tensor in source.entries and not names & found.entries.keys():
             yield one
-
-
-def _check_there(joints: _Joints, shapes: Shapes) -> None:
-    """LayoutError if the source does not have a part, or has another shape."""
-    for name, part in joints.taken.items():
-        there = joints.given[name].shape if name in joints.given else shapes.get(name)
-        if there is None:
-            raise LayoutError(f"{name!r} is not in the source")
-        if there != part.shape:
-            raise LayoutError(f"{name!r} has shape {list(there)} in the source; the record says {list(part.shape)}")
 
 
 def _dialect_change(

@@ -206,7 +206,7 @@ def _dialect_of(source: PartsSource, model: KnownModel, views: Collection[str]) 
     except LayoutError:
         if not source.record.fused:
             raise
-    shapes = with_parts(source.shapes, source.record, "", model, views=views).shapes
+    shapes, _ = with_parts(source.shapes, source.record, "", model, views=views)
     return dialect_of(source.where, shapes, model)
 
 

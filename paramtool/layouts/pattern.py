@@ -13,8 +13,7 @@ sum (`bW+bR`), a sum with an offset (`bW+bR-forget_bias`, where `forget_bias` is
 the cell's bytes in the cell's own order, whatever the axes are called.  `bW!` is present, as zeros, even if the network
 has no such cell; `bW!tail` only if the option `tail` is yes.
 
-`Vocabulary` has the words.  `RECURRENT` are those of recurrent networks; `paramtool.parts` has others for attention,
-gated MLPs and experts.
+`paramtool.parts` has words of its own for attention, gated MLPs and experts (`any_words`).
 """
 
 from __future__ import annotations
@@ -33,22 +32,8 @@ from paramtool.model.view import Shape
 Words = tuple[str, ...]
 """The words of one axis, from the slowest to the fastest."""
 INDEXES = ("layer", "dir", "gate")
-"""Axes that choose a cell; the others run inside one."""
-
-
-@frozen
-class Vocabulary:
-    """The words of patterns about one kind of thing."""
-
-    terms: frozenset[str]
-    """What a block can store; empty for any word, and then no word is a number that is added."""
-    loops: frozenset[str]
-    """The axes over which braces can repeat; empty for any word."""
-    axes: frozenset[str]
-    """The axes of blocks, apart from numbers; empty for any word."""
-
-
-RECURRENT = Vocabulary(frozenset(KINDS), frozenset(INDEXES), frozenset({*INDEXES, "hidden", "in", "rec", "proj"}))
+"""Axes that choose a cell, over which braces can repeat; the others run inside one."""
+AXES = {*INDEXES, "hidden", "in", "rec", "proj"}
 
 
 @frozen
@@ -90,8 +75,10 @@ _TOKEN = re.compile(
 
 
 @cache
-def parse(content: str, vocabulary: Vocabulary = RECURRENT) -> Items:
+def parse(content: str, any_words: bool = False) -> Items:
     """The blocks of a pattern; UsageError says where it is malformed.
+
+    With `any_words` every word can be a part, or an axis, and none is a number that is added.
 
     >>> parse("W[in (gate hidden)]")[0].axes
     (('in',), ('gate', 'hidden'))
@@ -105,7 +92,7 @@ def parse(content: str, vocabulary: Vocabulary = RECURRENT) -> Items:
         at = found.end()
         if found["open"]:
             axes = tuple(found["loop"].split())
-            if vocabulary.loops and (unknown := set(axes) - vocabulary.loops):
+            if not any_words and (unknown := set(axes) - {*INDEXES}):
                 raise UsageError(f"pattern {content!r}: repeats {min(unknown)!r}; expected layer, dir or gate")
             stack.append((axes, []))
         elif found["close"]:
@@ -114,23 +101,23 @@ def parse(content: str, vocabulary: Vocabulary = RECURRENT) -> Items:
             axes, items = stack.pop()
             stack[-1][1].append(Repeated(axes, tuple(items)))
         else:
-            stack[-1][1].append(_block(content, found, vocabulary))
+            stack[-1][1].append(_block(content, found, any_words))
     if len(stack) > 1 or not stack[0][1]:
         raise UsageError(f"pattern {content!r}: " + ("has an unclosed brace" if len(stack) > 1 else "is empty"))
     return tuple(stack[0][1])
 
 
-def _block(content: str, found: re.Match[str], vocabulary: Vocabulary) -> Block:
+def _block(content: str, found: re.Match[str], any_words: bool) -> Block:
     terms, shift = [], []
     for sign, word in re.findall(r"([+-]?)(\w+)", found["terms"]):
         number = -1 if sign == "-" else 1
-        if word in vocabulary.terms or not vocabulary.terms:
+        if any_words or word in KINDS:
             terms.append((number, word))
         elif word != "0":
             shift.append((number, word))
     axes = tuple(tuple(group.strip("()").split()) for group in re.findall(r"\([^()]*\)|[^\s()]+", found["axes"]))
     for word in (word for group in axes for word in group):
-        if vocabulary.axes and word not in vocabulary.axes and not word.isdigit():
+        if not any_words and word not in AXES and not word.isdigit():
             raise UsageError(
                 f"pattern {content!r}: {word!r} is not an axis; expected hidden, in, rec, proj, layer, dir, gate"
             )

@@ -18,10 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 
 from paramtool.errors import LayoutError, UsageError
-from paramtool.layouts.pattern import Block, Items, Repeated, Vocabulary, Words, blocks, parse
+from paramtool.layouts.pattern import Block, Items, Repeated, Words, blocks, parse
 from paramtool.parts.sizes import COMPOSED, VOCABULARY
 
-WORDS = Vocabulary(frozenset(), frozenset(), frozenset())
 KEPT = 1024
 """Answers about this number of patterns are remembered."""
 
@@ -37,6 +36,11 @@ SLICES: Mapping[str, tuple[str, str, str]] = {
 """{slice: (axis of the part, the axis whose length it begins after, the axis that has its length)}"""
 
 
+def parsed(content: str) -> Items:
+    """The blocks of a pattern; errors as of `layouts.pattern.parse`."""
+    return parse(content, any_words=True)
+
+
 @cache
 def groups(axes: str) -> tuple[Words, ...]:
     """The words of each axis.
@@ -44,7 +48,7 @@ def groups(axes: str) -> tuple[Words, ...]:
     >>> groups("(heads head_dim) in")
     (('heads', 'head_dim'), ('in',))
     """
-    items = parse(f"x[{axes}]", WORDS)
+    items = parsed(f"x[{axes}]")
     assert isinstance(items[0], Block)
     return items[0].axes
 
@@ -111,11 +115,11 @@ def bias_pattern(content: str, along: int) -> tuple[str, int]:
     >>> bias_pattern("q[in (heads head_dim)] k[in (kv_heads head_dim)]", 1)
     ('q[(heads head_dim)] k[(kv_heads head_dim)]', 0)
     """
-    first = next(blocks(parse(content, WORDS)))
+    first = next(blocks(parsed(content)))
     of_first = inputs(first.terms[0][1])
     dropped = [k for k, group in enumerate(first.axes) if of_first.issuperset(group)]
     along = 0 if along in dropped else along - sum(k < along for k in dropped)
-    return _without_inputs(content, parse(content, WORDS)), along
+    return _without_inputs(content, parsed(content)), along
 
 
 def _without_inputs(content: str, items: Items) -> str:
@@ -139,7 +143,7 @@ def loosened(content: str) -> str:
     'q[q_rows in] k[k_rows in]'
     """
     texts = []
-    for item in parse(content, WORDS):
+    for item in parsed(content):
         if not isinstance(item, Block):
             return content
         term = item.terms[0][1]
@@ -154,13 +158,13 @@ def loosened(content: str) -> str:
 @lru_cache(maxsize=KEPT)
 def terms(content: str) -> tuple[str, ...]:
     """The parts that a pattern names, in order."""
-    return tuple(dict.fromkeys(block.terms[0][1] for block in blocks(parse(content, WORDS))))
+    return tuple(dict.fromkeys(block.terms[0][1] for block in blocks(parsed(content))))
 
 
 @lru_cache(maxsize=KEPT)
 def words(content: str) -> frozenset[str]:
     """The axes that a pattern names, those of braces included."""
-    return frozenset(_all_words(parse(content, WORDS)))
+    return frozenset(_all_words(parsed(content)))
 
 
 def _all_words(items: Items) -> set[str]:
@@ -184,13 +188,13 @@ def counted(items: Items, along: int) -> Iterator[Words]:
 
 def words_of(term: str, content: str) -> set[str]:
     """The axes of the blocks of one part."""
-    own = (block for block in blocks(parse(content, WORDS)) if block.terms[0][1] == term)
+    own = (block for block in blocks(parsed(content)) if block.terms[0][1] == term)
     return {word for block in own for group in block.axes for word in group}
 
 
 def slice_words(content: str) -> set[str]:
     """The axes that say which elements of each head a pattern's slices are."""
-    slices = [SLICES[block.gates] for block in blocks(parse(content, WORDS)) if block.gates in SLICES]
+    slices = [SLICES[block.gates] for block in blocks(parsed(content)) if block.gates in SLICES]
     return {word for _, *lengths in slices for word in lengths if word}
 
 
@@ -208,7 +212,7 @@ def check(content: str, along: int, parts: Mapping[str, Sequence[object]]) -> No
     if len(content) > MAX_PATTERN:
         raise LayoutError(f"a pattern has {len(content)} characters; expected at most {MAX_PATTERN}")
     try:
-        found = list(blocks(parse(content, WORDS)))
+        found = list(blocks(parsed(content)))
     except UsageError as error:
         raise LayoutError(error.message) from None
     if unknown := [term for term in terms(content) if term not in PARTS]:

@@ -9,7 +9,7 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, UsageError, plural
-from paramtool.layouts.pattern import Block, Items, Repeated, Words, blocks, parse
+from paramtool.layouts.pattern import Block, Items, Repeated, Words, blocks
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import Shape
 from paramtool.parts.patterns import (
@@ -17,10 +17,10 @@ from paramtool.parts.patterns import (
     KEPT,
     PARTS,
     SLICES,
-    WORDS,
     axes_of,
     counted,
     groups,
+    parsed,
     slice_words,
     terms,
     words,
@@ -170,7 +170,7 @@ SAME = {"value_dim": "head_dim"}
 @lru_cache(maxsize=KEPT)
 def _laid(content: str, along: int) -> tuple[tuple[tuple[Words, ...], ...], tuple[Words, ...]]:
     """The axes of each block, and those whose product is the length of each block, where blocks follow each other."""
-    items = parse(content, WORDS)
+    items = parsed(content)
     every = tuple(block.axes for block in blocks(items))
     known = all(along < len(axes) for axes in every)
     return every, tuple(counted(items, along)) if known else ()
@@ -243,7 +243,7 @@ def part_shape(axes: str, sizes: Sizes) -> Shape:
 
 def shape_of(name: str, content: str, along: int, sizes: Sizes) -> Shape:
     """The shape of the tensor that a pattern describes; LayoutError if its blocks do not fit together."""
-    items = parse(content, WORDS)
+    items = parsed(content)
     shapes = {
         tuple(prod(map(sizes.of, group)) for axis, group in enumerate(block.axes) if axis != along)
         for block in blocks(items)
@@ -287,7 +287,7 @@ def stored(name: str, content: str, along: int, parts: Parts, *, sizes: Sizes) -
     sizes = per_head(content, sizes)
     shape = shape_of(name, content, along, sizes)
     most = MAX_PIECES + sum(map(len, parts.values()))
-    pieces = tuple(islice(_placed(parse(content, WORDS), 0, {}, along, parts=parts, sizes=sizes), most + 1))
+    pieces = tuple(islice(_placed(parsed(content), 0, {}, along, parts=parts, sizes=sizes), most + 1))
     if len(pieces) > most:
         raise LayoutError(f"{name!r}: {content} cuts it into more than {most} pieces")
     if (held := sum(prod(piece.shape) for piece in pieces)) != prod(shape):

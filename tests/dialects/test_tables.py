@@ -16,7 +16,7 @@ from paramtool import dialects
 from paramtool.dialects.dialect import Dialect
 from paramtool.dialects.template import DialectTable, Row, Template, table
 from paramtool.errors import LayoutError
-from paramtool.layouts.pattern import blocks, parse
+from paramtool.layouts.pattern import blocks
 from paramtool.package_data import package_data
 from paramtool.parts import patterns
 from paramtool.parts import rows as part_rows
@@ -72,7 +72,7 @@ def _hub(row: Row, lengths: Mapping[str, int] = SIZES, known: Mapping[str, str] 
         axes = (row.axes or {}).get(term) or patterns.PARTS.get(term, "out in")
         shape = part_rows.part_shape(axes, sizes)
         if row.held:
-            shape = (part_rows.extent(parse(row.held, patterns.WORDS), 0, sizes), lengths["in"])
+            shape = (part_rows.extent(patterns.parsed(row.held), 0, sizes), lengths["in"])
         for expert in range(lengths["experts"] if "{expert}" in text else 1):
             found[Template(text).filled({**known, "expert": str(expert)})] = shape
     if row.when:
@@ -138,7 +138,7 @@ def _shape(row: Row) -> tuple[int, ...]:
     if not row.is_fused:
         return (7, 7)
     items, sizes = (
-        parse(row.pattern, patterns.WORDS),
+        patterns.parsed(row.pattern),
         Sizes({**SIZES, "kv_heads": 6} if "{heads:" in row.pattern else SIZES),
     )
     block = next(blocks(items))

@@ -22,7 +22,7 @@ from paramtool.commands.diff.parts import MadeByTables
 from paramtool.commands.diff.recorded import recorded
 from paramtool.commands.diff.rest import Rest, without_bytes
 from paramtool.commands.diff.settled import Settled
-from paramtool.commands.diff.ties import LostTie, MadeFrom, ties
+from paramtool.commands.diff.ties import LostTie, ties
 from paramtool.commands.diff.whole_tensors import (
     by_content,
     by_later_renames,
@@ -228,8 +228,8 @@ def diff(
         work = Comparing(first, second, sides, memory)
         tensors = work.all(progress)
         nbytes = sides.nbytes_read
-    tied = ties(
-        first, second, tensors, (os.fspath(a), os.fspath(b)), made=MadeFrom(work.sources, frozenset(work.copied))
+    tied, without_room = ties(
+        first, second, tensors, (os.fspath(a), os.fspath(b)), made=work.sources, copied=work.copied
     )
     renames = [(one.b[0], one.a[0]) for one in tensors if len(one.a) == 1 == len(one.b)]
     is_renamed = any(one.a != one.b for one in tensors)
@@ -247,7 +247,7 @@ def diff(
         os.fspath(a),
         os.fspath(b),
         tensors,
-        (*tied.differences, *work.untied),
+        (*tied, *work.untied),
         tuple(_of_sides(text) for text in objects.differences if text not in metadata),
         tuple(map(_of_sides, metadata)),
         tuple(doubts(tensors, work.otherwise, versions, configs)),
@@ -257,7 +257,7 @@ def diff(
             *_forms(*found),
             *_said_of([one.told for one in found]),
             *_not_compared([training_state(path, one.checkpoint) for path, one in zip((a, b), found, strict=True)]),
-            *_without_room(tied.without_room),
+            *_without_room(without_room),
         ),
         nbytes,
         time.monotonic() - began,

@@ -329,7 +329,10 @@ def _found(state: Settled, *, is_back: bool) -> Iterator[Folded]:
     norms = list(_norms(plain, left))
     if not norms:
         return
-    search = Folds(*(sources[::-1] if is_back else sources), [_views(one, left) for one in norms])
+    search = Folds(
+        *(sources[::-1] if is_back else sources),
+        [{part: left[name] for part, name in one.parts.items()} for one in norms],
+    )
     free = dict.fromkeys(name for name in other if is_rounding(other[name].dtype))
     taken: set[int | str] = set()
     for weight, new in _pairs(left, other):
@@ -343,7 +346,7 @@ def _found(state: Settled, *, is_back: bool) -> Iterator[Folded]:
         # The biases, by their numbers: that of the folded layer is looked for beside its weight first
         stem, new_stem = (name.removesuffix("weight").removesuffix("kernel") for name in (weight, new))
         own = left.get(f"{stem}bias")
-        fitting = [name for name in free if other[name].numel == search.norms[one.norm].channels]
+        fitting = [name for name in free if other[name].numel == search.norms[one.norm]["mean"].numel]
         order = sorted(fitting, key=lambda name: not name.startswith(new_stem))
         new_bias = next((name for name in order if search.is_bias(own, other[name], one)), "")
         free.pop(new_bias, None)
@@ -392,11 +395,6 @@ def _last(name: str) -> str:
     return name.replace("/", ".").rpartition(".")[2]
 
 
-def _views(one: NamedNorm, left: Views) -> NormViews:
-    scale, shift = (left[one.parts[part]] if part in one.parts else None for part in ("scale", "shift"))
-    return NormViews(left[one.parts["mean"]], left[one.parts["variance"]], scale, shift)
-
-
 # --- Whether a weight and a bias are those of a layer into which a batch norm was folded ------------------------------
 #
 #     weight'  =  weight * gamma / sqrt(variance + epsilon)                     for each output channel
@@ -416,20 +414,6 @@ MAX_NBYTES = 256 << 20
 """Larger weights are not calculated."""
 SAMPLES = 32
 """How many elements of a weight are calculated before all are."""
-
-
-class NormViews(NamedTuple):
-    """The tensors of a batch norm; one without gamma multiplies by 1, one without beta adds 0."""
-
-    mean: View
-    variance: View
-    gamma: View | None = None
-    beta: View | None = None
-
-    @property
-    def channels(self) -> int:
-        """How many channels it has."""
-        return self.mean.numel
 
 
 class ChannelAxis(NamedTuple):
@@ -470,7 +454,7 @@ def numbers(source: Source, view: View) -> Array:
 class Folds:
     """Batch norms of one checkpoint, and the weights of two in which they could be."""
 
-    def __init__(self, source: Source, folded: Source, norms: list[NormViews]) -> None:
+    def __init__(self, source: Source, folded: Source, norms: list[Views]) -> None:
         """`source` has the norms and the weights before, `folded` the weights after."""
         self.source, self.folded, self.norms = source, folded, norms
         self._samples: dict[tuple[bool, View, tuple[int, ...]], Array] = {}
@@ -499,10 +483,10 @@ class Folds:
         if count not in self._by_count:
             self._by_count[count] = []
             for k, norm in enumerate(self.norms):
-                if norm.channels != count:
+                if norm["mean"].numel != count:
                     continue
-                gamma = 1.0 if norm.gamma is None else numbers(self.source, norm.gamma)
-                variance = numbers(self.source, norm.variance)
+                gamma = numbers(self.source, norm["scale"]) if "scale" in norm else 1.0
+                variance = numbers(self.source, norm["variance"])
                 with np.errstate(all="ignore"):
                     made = [np.reshape(gamma / np.sqrt(variance + epsilon), -1) for epsilon in EPSILONS]
                 self._by_count[count] += [NormFactor(k, e, one) for e, one in zip(EPSILONS, made, strict=True)]
@@ -533,19 +517,17 @@ class Folds:
         import numpy as np
 
         norm = self.norms[one.norm]
-        if folded.numel != norm.channels or number_types(folded, folded) is None:
-            return False
-        if bias is not None and (bias.numel != norm.channels or number_types(bias, bias) is None):
+        if any(one.numel != norm["mean"].numel or number_types(one, one) is None for one in (folded, bias or folded)):
             return False
         own = 0.0 if bias is None else numbers(self.source, bias).reshape(-1)
-        mean = numbers(self.source, norm.mean).reshape(-1)
-        beta = np.zeros(1) if norm.beta is None else numbers(self.source, norm.beta).reshape(-1)
+        mean = numbers(self.source, norm["mean"]).reshape(-1)
+        beta = numbers(self.source, norm["shift"]).reshape(-1) if "shift" in norm else np.zeros(1)
         scale = one.factor
         with np.errstate(all="ignore"):
             scaled = (own - mean) * scale
             largest = (np.abs(own) + np.abs(mean)) * np.abs(scale) + np.abs(beta)
         found = numbers(self.folded, folded).reshape(-1)
-        return bool(_near(found, scaled + beta, largest, _shorter(norm.mean, folded)).all())
+        return bool(_near(found, scaled + beta, largest, _shorter(norm["mean"], folded)).all())
 
 
 def _axes(shape: Shape, folded: Shape) -> Iterator[ChannelAxis]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -42,15 +43,6 @@ class SharedNames:
     windows: Views
 
 
-class MadeFrom(NamedTuple):
-    """What tensors of the second checkpoint are made of."""
-
-    windows: Mapping[str, Sequence[View]]
-    """{name in the second: windows on the first}"""
-    copied: frozenset[str]
-    """Tensors of the first with lines that are found in place of equal ones."""
-
-
 class LostTie(NamedTuple):
     """Two tensors of the second checkpoint that are tied in one of the two only."""
 
@@ -67,10 +59,13 @@ class LostTie(NamedTuple):
 class TiedParts:
     """The ties of what tensors of the second are made of."""
 
-    def __init__(self, a: SharedNames, b: SharedNames, rows: Mapping[str, TensorDiff], made: MadeFrom) -> None:
-        """`rows` are {name in the second: its verdict}."""
-        self.a, self.b, self.rows, self.copied = a, b, rows, made.copied
-        known = {name: made.windows[name] for name in b.sets if name in rows and name in made.windows}
+    def __init__(
+        self, a: SharedNames, b: SharedNames, rows: Mapping[str, TensorDiff], made: Mapping[str, Sequence[View]],
+        copied: AbstractSet[str],
+    ) -> None:  # fmt: skip
+        """`rows` are {name in the second: its verdict}; `made` and `copied` are as of `ties`."""
+        self.a, self.b, self.rows, self.copied = a, b, rows, copied
+        known = {name: made[name] for name in b.sets if name in rows and name in made}
         self.sources = {name: [one for view in views for one in _each(view)] for name, views in known.items()}
         self.by_storage = grouped((view.storage, name) for name, view in a.windows.items() if name in a.sets)
         """{storage of the first: its names}"""
@@ -204,18 +199,15 @@ Names = set[tuple[str, ...]]
 """The names of each tie."""
 
 
-class Ties(NamedTuple):
-    """The ties that differ."""
-
-    differences: tuple[str, ...]
-    without_room: tuple[LostTie, ...]
-    """Ties that the other side cannot have, since one tensor holds what is tied."""
-
-
 def ties(
-    a: Checkpoint, b: Checkpoint, tensors: Sequence[TensorDiff], paths: tuple[str, str], *, made: MadeFrom
-) -> Ties:  # fmt: skip
-    """What is tied in one checkpoint and not in the other, or in another way; what a config.json declares."""
+    a: Checkpoint, b: Checkpoint, tensors: Sequence[TensorDiff], paths: tuple[str, str], *,
+    made: Mapping[str, Sequence[View]], copied: AbstractSet[str],
+) -> tuple[list[str], list[LostTie]]:  # fmt: skip
+    """What is tied in one checkpoint and not in the other, or in another way; what a config.json declares.
+
+    And ties that the other side cannot have, since one tensor holds what is tied.  `made` is {name in the second:
+    windows on the first}, and `copied` are tensors of the first with lines that are found in place of equal ones.
+    """
     renamed = _renamed(a, tensors)
     for name, entry in a.entries.items():  # a pending sign that both have is compared by what is below it
         new = renamed.get(f"{name}/data", "").removesuffix("/data")
@@ -224,7 +216,7 @@ def ties(
     mine, theirs = memory_of(a), memory_of(b)
     sets = list(_sets(mine, theirs, renamed))
     known = {frozenset((one.name, one.other, one.where)) for one in sets}
-    parts = list(TiedParts(mine, theirs, {one.b[0]: one for one in tensors if one.a and one.b}, made).lost())
+    parts = list(TiedParts(mine, theirs, {one.b[0]: one for one in tensors if one.a and one.b}, made, copied).lost())
     sets += [one for one in parts if one.has_room and frozenset((one.name, one.other, one.where)) not in known]
     declared = declared_names(a, paths[0]), declared_names(b, paths[1])
     moved: Names = set()
@@ -249,13 +241,13 @@ def ties(
         {names for names in alone & ties if not any(one >= {*names} for one in told[where])}
         for where, ties in (("A", moved), ("B", own))
     )
-    differences = (
+    differences = [
         *(_told(where, names, by_config) for where, names in groups),
         *(_told(one.where, [one.other, one.name], (), one.olds) for one in sets if one.olds),
         *_shared_elements(mine, theirs, renamed),
         *_declared_by_one(moved, own, renamed, mine, theirs),
-    )
-    return Ties(differences, tuple(one for one in parts if not one.has_room))
+    ]
+    return differences, [one for one in parts if not one.has_room]
 
 
 def _renamed(a: Checkpoint, tensors: Iterable[TensorDiff]) -> dict[str, str]:

@@ -18,12 +18,12 @@ from typing import NamedTuple, TypeVar
 
 from paramtool.errors import LayoutError
 from paramtool.grouping import grouped
-from paramtool.layouts.pattern import Block, Items, Repeated, Words, blocks, parse
+from paramtool.layouts.pattern import Block, Items, Repeated, Words, blocks
 from paramtool.model.view import Shape, contiguous_strides
 from paramtool.parts import patterns, rows
 from paramtool.parts.facts import Facts
 from paramtool.parts.layout import FusedRow, PartGroup, PartLayout, all_groups, all_part_layouts, find_part_layout
-from paramtool.parts.patterns import PARTS, WORDS, groups
+from paramtool.parts.patterns import PARTS, groups
 from paramtool.parts.pieces import Digits, Piece, Stored, whole
 from paramtool.parts.rows import PartTensor, extent
 from paramtool.parts.sizes import COMPOSED, Sizes, UnknownSize
@@ -176,7 +176,7 @@ def _joined(fused: FusedShape, parts: PartShapes) -> PartMaps:
         if stored.shape != fused.shape:
             raise LayoutError("another shape")
         mine = [whole(part.name, part.shape) for part in every]
-        return PartMap(mine, stored, [LaidTensor(content, along, stored.shape[along])], sizes)
+        return PartMap(mine, stored, [LaidTensor("row 0", content, along, stored.shape)], sizes)
 
     found = _tried(made, start, lambda word, sizes: _lengths(word, sizes, given, fused.shape))
     return PartMaps(islice(found, MAX_MAPS))
@@ -198,7 +198,7 @@ def keeps_rows(fused: FusedShape, term: str) -> bool:
     except LayoutError:
         return False
     inner = patterns.groups(patterns.axes_of(term, content))[1:]
-    found = [block.axes for block in blocks(parse(content, patterns.WORDS)) if block.terms[0][1] == term]
+    found = [block.axes for block in blocks(patterns.parsed(content)) if block.terms[0][1] == term]
     return along == 0 and all(axes[1:] == inner for axes in found)
 
 
@@ -214,7 +214,7 @@ def is_of_rows(*fused: FusedShape) -> bool:
 def between(mine: tuple[FusedShape, ...], other: FusedShape) -> PartMaps:
     """The maps between fused tensors of a module and one of another layout, for all sizes that their shapes allow."""
     try:
-        ways = [_Laid(f"row {k}", *one.pattern(), one.shape) for k, one in enumerate((*mine, other))]
+        ways = [LaidTensor(f"row {k}", *one.pattern(), one.shape) for k, one in enumerate((*mine, other))]
     except LayoutError:
         return PartMaps()
     wanted = set(patterns.terms(ways[-1].content))
@@ -231,8 +231,7 @@ def between(mine: tuple[FusedShape, ...], other: FusedShape) -> PartMaps:
                 sizes.of(unseen[way])
             sizes = rows.solved(way.name, way.content, way.along, way.shape, sizes=sizes)
         *held, there = (_alone(way, sizes) for way in ways)
-        laid = [LaidTensor(way.content, way.along, way.shape[way.along]) for way in ways]
-        return PartMap(held, there, laid, sizes)
+        return PartMap(held, there, ways, sizes)
 
     def can_fit(sizes: Sizes) -> bool:
         return all(rows.can_fit(way.content, way.along, way.shape, sizes=sizes) for way in ways)
@@ -254,18 +253,19 @@ def between(mine: tuple[FusedShape, ...], other: FusedShape) -> PartMaps:
     return PartMaps(islice(_tried(made, Sizes({}), of), MAX_MAPS))
 
 
-class _Laid(NamedTuple):
+class LaidTensor(NamedTuple):
     """A fused tensor, its pattern and its shape."""
 
     name: str
     content: str
     along: int
+    """The axis along which blocks follow each other."""
     shape: Shape
 
     @property
     def repeated(self) -> tuple[str, ...]:
         """The axes for each of which its blocks are repeated: their number divides its rows."""
-        first, *others = parse(self.content, patterns.WORDS)
+        first, *others = patterns.parsed(self.content)
         return first.axes if isinstance(first, Repeated) and not others else ()
 
     @property
@@ -275,13 +275,13 @@ class _Laid(NamedTuple):
         return next((word for sign, word in words.items() if sign in self.content), "")
 
 
-def _alone(way: _Laid, sizes: Sizes) -> Stored:
+def _alone(way: LaidTensor, sizes: Sizes) -> Stored:
     """A fused tensor without its parts, which are called like the terms of its pattern."""
     return _of_sizes(way, tuple(rows.used(way.content, sizes).items()))
 
 
 @lru_cache(maxsize=KEPT_STORED)
-def _of_sizes(way: _Laid, known: tuple[tuple[str, int], ...]) -> Stored:
+def _of_sizes(way: LaidTensor, known: tuple[tuple[str, int], ...]) -> Stored:
     """As `_alone`: the other layouts with which a layout is tried ask for the same sizes again."""
     content = way.content
     sizes = rows.per_head(content, Sizes(dict(known)))
@@ -353,31 +353,20 @@ def divisors(number: int) -> Sequence[int]:
 # A config under which the tensor has another length says nothing of it: a shard, or queries with gates among them.
 
 
-class LaidTensor(NamedTuple):
-    """A fused tensor as a map has it."""
-
-    content: str
-    """Its pattern."""
-    along: int
-    """The axis along which blocks follow each other."""
-    length: int
-    """Of this axis."""
-
-
 def other_sizes(laid: LaidTensor, sizes: Sizes, known: Facts) -> str | None:
     """What facts say of the sizes other than a map does, `heads=4, head_dim=16`; "" where the two agree.
 
     None where facts lack a size, or the tensor has another length under them.  Nobody says how many chunks there are,
     so this number is the map's.
     """
-    items = parse(laid.content, WORDS)
+    items = patterns.parsed(laid.content)
     every = list(_counted(items, laid.along))
     words = dict.fromkeys(word for group in every for word in group)
     try:
         if "chunks" in words and "chunks" not in known.sizes:
             known = Facts({**known.sizes, "chunks": sizes.of("chunks")}, known.said)
         said = Sizes({word: _said(word, known) for word in words})
-        if extent(items, laid.along, said) != laid.length:
+        if extent(items, laid.along, said) != laid.shape[laid.along]:
             return None
         other = [group for group in every if _product(group, sizes) != _product(group, said)]
     except LayoutError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.errors import LayoutError, plural
 from paramtool.grouping import grouped
-from paramtool.layouts.pattern import Repeated, parse
+from paramtool.layouts.pattern import Repeated
 from paramtool.model.view import Shape, Shapes
 from paramtool.parts import patterns
 from paramtool.parts.blocks import Image
@@ -51,7 +51,7 @@ def _is_turned(content: str) -> bool:
     >>> _is_turned("{ffn: gate[experts in 1] up[experts in 1]}"), _is_turned("down[experts out ffn]")
     (True, False)
     """
-    first = parse(content, patterns.WORDS)[0]
+    first = patterns.parsed(content)[0]
     while isinstance(first, Repeated):
         first = first.items[0]
     return not patterns.inputs(first.terms[0][1]).issuperset(first.axes[-1])

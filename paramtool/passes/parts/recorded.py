@@ -29,17 +29,9 @@ def kept_names(joints: Iterable[Joint], views: Container[str]) -> list[str]:
     return [part.name for joint in joints for part in joint.apart if part.name in views]
 
 
-class WithParts(NamedTuple):
-    """The tensors of a file, those that the dialect lacks as their parts."""
-
-    shapes: dict[str, Shape]
-    joints: tuple[Joint, ...] = ()
-    """The fused tensors that are not in `shapes`; their parts are."""
-
-
 def with_parts(
     shapes: Shapes, record: PartsRecord, dialect: str, model: KnownModel, *, views: Collection[str] = ()
-) -> WithParts:
+) -> tuple[dict[str, Shape], tuple[Joint, ...]]:
     """The tensors of a file as `dialect` has them, by its record of parts; all of the record for an empty dialect.
 
     `views` are names that are views of other tensors.  LayoutError where the record contradicts the dialect.
@@ -80,7 +72,7 @@ def with_parts(
                     hint="`export` without one of the two; nothing says which is meant",
                 )
             found[part.name] = part.shape
-    return WithParts(found, joints)
+    return found, joints
 
 
 def _has(one: FusedTensor, dialect: str, model: KnownModel) -> bool:
