@@ -55,8 +55,8 @@ class Failure:
 
     def complain(self) -> None:
         """Say it on standard error."""
-        usage, _, text = self.text.partition("Error: ")
-        said = {"Error": text.rstrip("\n")} if text else {"error": self.message, "hint": self.hint}
+        usage, is_error, text = self.text.partition("Error: ")
+        said = {"Error": text.rstrip("\n")} if is_error else {} if usage else {"error": self.message, "hint": self.hint}
         lines = "".join(f"{told(label, shown(text, lines=True))}\n" for label, text in said.items() if text)
         with suppress(OSError):
             click.echo(usage + lines, err=True, nl=False, color=True)

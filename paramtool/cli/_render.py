@@ -289,9 +289,9 @@ def wrapped(text: str, most: int) -> list[str]:
     *facts, last = text.strip().split(FACTS)
     words = [*(f"{fact} ·" for fact in facts), last]
     if len(indent) + max(map(width, words)) > most:
-        path = text.strip().partition(": ")[0] + ":"  # in front of what is said of it
-        words = [path] * (path in text and ("/" in path or width(path) <= most))
-        words += WORDS.findall(text.removeprefix(path) if words else text)
+        path, colon, said = text.strip().partition(": ")  # in front of what is said of it
+        is_whole = colon and ("/" in path or width(path) < most)
+        words = [f"{path}:", *WORDS.findall(said)] if is_whole else WORDS.findall(text)
     for word in words:
         if lines and width(lines[-1]) + 1 + width(word) <= most:
             lines[-1] += f" {word}"
@@ -357,7 +357,7 @@ def _apart(label: str, texts: Sequence[str], start: int, room: int, *, is_alone:
         else:
             details += wrapped(text.lstrip(" "), room - behind)
     lines = [first] if label in COPIED else wrapped(first, room)
-    if start and details:
+    if start and details and start + width(details[0]) <= room:
         lines[-1] += " " * (start - width(first)) + details.pop(0)
     return [*lines, *(" " * behind + text for text in details)]
 
