@@ -20,7 +20,7 @@ from paramtool.grouping import grouped
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.nested import flat
-from paramtool.model.objects import EMPTY, Mapping, Node, holds_objects, tensor_names, word
+from paramtool.model.objects import EMPTY, Mapping, Node, holds_objects, pairs_of, tensor_names, word
 from paramtool.model.view import View
 from paramtool.passes.objects_differ import Comparison, bare, marks, unmarked
 
@@ -58,7 +58,7 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
             tree = trees[k] = _plainly(taken.tree, mine)
         if trees[1 - k] == EMPTY != tree and not theirs.format.startswith("torch"):
             is_said = False
-            held = tree.items if isinstance(tree, Mapping) else ()
+            held = pairs_of(tree)
             named = [repr(word(key)) for key, child in held if not any(tensor_names(child))]
             kinds = ", ".join(named[:5]) or "attributes and the nesting of its tensors"
             if holds_objects(tree):

@@ -29,7 +29,7 @@ from paramtool.formats.record import optimizer as record
 from paramtool.formats.record.optimizer import Recorded
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.optimizer import Binding, OptimizerState, Order
+from paramtool.model.optimizer import Binding, EntryKey, OptimizerState, Order
 from paramtool.passes.optimizer import copies, gluon, optax, read
 from paramtool.passes.optimizer import order as orders
 from paramtool.passes.optimizer.bind import PARAM_NAMES, Given, bind
@@ -244,7 +244,7 @@ def _built(config: str, *state: int) -> ClassParameters | None:
 # Names that are given
 
 
-def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int, dict[int | str, str]]:
+def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int, dict[EntryKey, str]]:
     """{the position of an optimizer: the names of its entries}; UsageError where a list is of none of them."""
     # {what is in the brackets before them, or nothing: names}, without comments.
     lists: dict[str, list[str]] = {}

@@ -227,7 +227,7 @@ def is_extra_state(name: str) -> bool:
 
 def objects_in(tree: Node, at: str = "") -> Iterator[tuple[str, Node]]:
     """What a state dict holds beside tensors, by the names that these have in it."""
-    for key, child in tree.items if isinstance(tree, Mapping) else ():
+    for key, child in pairs_of(tree):
         name = f"{at}{word(key)}"
         if isinstance(child, Mapping) and not is_extra_state(name) and any(tensor_names(child)):
             yield from objects_in(child, f"{name}.")
@@ -287,10 +287,20 @@ def node_at(node: Node, at: str) -> Node:
     return EMPTY
 
 
+def items_of(node: Node | None) -> tuple[Node, ...]:
+    """The items of a list or tuple; of anything else none."""
+    return node.items if isinstance(node, Sequence) else ()
+
+
+def pairs_of(node: Node | None) -> tuple[tuple[Key, Node], ...]:
+    """The items of a mapping; of anything else none."""
+    return node.items if isinstance(node, Mapping) else ()
+
+
 def under(node: Node | None, *keys: Key) -> Node | None:
     """What is under some keys, one inside the other; None where a key is missing."""
     for key in keys:
-        node = next((one for name, one in node.items if name == key), None) if isinstance(node, Mapping) else None
+        node = next((one for name, one in pairs_of(node) if name == key), None)
     return node
 
 

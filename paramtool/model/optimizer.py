@@ -37,6 +37,10 @@ together.  `derived`: it is calculated anew at each step.  `unknown`: it follows
 How = Literal["names", "order", "shapes", "given", "record"]
 
 
+EntryKey = int | str
+"""As a file has it: the number of an entry, or its name."""
+
+
 @frozen
 class Slot:
     """One value that an optimizer keeps for a parameter."""
@@ -56,7 +60,7 @@ class Slot:
 class StateEntry:
     """What an optimizer keeps for one parameter."""
 
-    key: int | str
+    key: EntryKey
     """As the file has it."""
     group: int
     slots: tuple[Slot, ...]
@@ -67,7 +71,7 @@ class StateEntry:
 class Group:
     """Entries that have their settings in common."""
 
-    keys: tuple[int | str, ...]
+    keys: tuple[EntryKey, ...]
     """In the order of the group."""
     settings: objects.Mapping
     """Without `params` and `param_names`."""
@@ -126,7 +130,7 @@ class OptimizerState:
     groups: tuple[Group, ...]
     section: str = ""
     """The section of the model that it belongs to, where the file says so."""
-    masters: Mapping[int | str, str] = field(default_factory=dict)
+    masters: Mapping[EntryKey, str] = field(default_factory=dict)
     """{key: the float32 copy of the parameter}."""
     refused: str = ""
     """Why its state can never be moved."""
@@ -134,7 +138,7 @@ class OptimizerState:
     """Where its tensors are, if that is by numbers: Keras."""
 
     @property
-    def param_names(self) -> dict[int | str, str]:
+    def param_names(self) -> dict[EntryKey, str]:
         """{key: its one of `param_names`} of the entries that have one."""
         return dict(pair for group in self.groups for pair in zip(group.keys, group.names, strict=False))
 
@@ -172,7 +176,7 @@ class Binding:
     """Which parameter each entry of an optimizer belongs to, and the proof."""
 
     optimizer: OptimizerState
-    names: Mapping[int | str, str]
+    names: Mapping[EntryKey, str]
     """{key: name}: what is proved, which is all of them if `is_unique`."""
     how: How
     source: str

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from paramtool.model.checkpoint import Module
-from paramtool.model.objects import Node, Opaque, TensorRef
-from paramtool.model.objects import Sequence as BsonArray
+from paramtool.model.objects import Node, Opaque, TensorRef, items_of
 from paramtool.model.view import Shapes
 
 NUMBERS = {
@@ -176,6 +175,6 @@ def _tensors(held: Mapping[str, Node]) -> list[tuple[str, TensorRef]]:
     found = [(label, node) for label, node in held.items() if isinstance(node, TensorRef)]
     renamed = {"h": "state0.1", "c": "state0.2"}
     states = held.get("state0")
-    inside = states.items if isinstance(states, BsonArray) else ()
+    inside = items_of(states)
     found += [(f"state0.{k}", node) for k, node in enumerate(map(_data, inside), 1) if isinstance(node, TensorRef)]
     return [(renamed.get(label, label), node) for label, node in found]

@@ -28,6 +28,7 @@ from paramtool.model.objects import (
     TensorRef,
     children,
     grafted,
+    items_of,
     map_tensors,
     rebased,
     remarked,
@@ -300,6 +301,6 @@ def _params(groups: Sequence) -> Iterator[int]:
         child for group in groups.items if isinstance(group, Mapping) for key, child in group.items if key == "params"
     )
     for params in listed:
-        for item in params.items if isinstance(params, Sequence) else ():
+        for item in items_of(params):
             if isinstance(item, Leaf) and type(item.value) is int:
                 yield item.value

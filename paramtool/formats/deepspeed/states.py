@@ -35,6 +35,7 @@ from paramtool.model.objects import (
     Opaque,
     Sequence,
     TensorRef,
+    items_of,
     part,
     tensor_names,
     under,
@@ -119,7 +120,7 @@ def model_states(path: str, findings: Findings) -> ModelStates | None:
     if not isinstance(module, Mapping):
         findings.add(f"{name}: has no `module`; expected the tensors of a model")
         return None
-    shapes = [_shapes(one) for one in items(under(top, "param_shapes"))]
+    shapes = [_shapes(one) for one in items_of(under(top, "param_shapes"))]
     frozen = _shapes(under(top, "frozen_param_shapes"))
     if None in shapes or frozen is None:
         findings.add(f"{name}: its `param_shapes` or `frozen_param_shapes` are not names with shapes")
@@ -163,7 +164,7 @@ def optimizer_states(path: str, findings: Findings) -> OptimizerStates | None:
     masters = next((held[key] for key in MASTERS if key in held), None)
     count = held.get("partition_count")
     counts = wholes(count) or tuple(one for one in [whole(count)] if one is not None)
-    experts = [whole(under(one, "partition_count")) for one in items(held.get("ds_zero_partition_groups"))]
+    experts = [whole(under(one, "partition_count")) for one in items_of(held.get("ds_zero_partition_groups"))]
     stage = whole(held["zero_stage"]) if "zero_stage" in held else 1
     if base is None or masters is None or not counts or stage not in (1, 2, 3):
         findings.add(f"{name}: does not have the state of ZeRO, stage 1, 2 or 3, in `{OPTIMIZER}`")
@@ -174,11 +175,11 @@ def optimizer_states(path: str, findings: Findings) -> OptimizerStates | None:
         base=f"{OPTIMIZER}.{key}",
         stage=stage,
         counts=(*counts, *(one for one in experts if one is not None)),
-        masters=tuple(vector(views, item) for item in items(masters)),
-        states=_states(base, len(items(masters))),
+        masters=tuple(vector(views, item) for item in items_of(masters)),
+        states=_states(base, len(items_of(masters))),
         groups=under(base, "param_groups"),
-        aligned=tuple(wholes(one) or () for one in items(held.get("param_alignment_paddings"))),
-        mappings=tuple(_addresses(one) for one in items(held.get("param_slice_mappings"))),
+        aligned=tuple(wholes(one) or () for one in items_of(held.get("param_alignment_paddings"))),
+        mappings=tuple(_addresses(one) for one in items_of(held.get("param_slice_mappings"))),
         rest=tuple((key, held[key]) for key in held if key not in LAYOUT),
     )
 
@@ -193,7 +194,7 @@ def _states(base: Node, count: int) -> tuple[Map[str, Node], ...]:
         by_number = {key: dict(pairs(value)) for key, value in state.items}
         known = tuple(by_number.pop(k, {}) for k in range(count))
         return (*known, *list(by_number.values())[:1])
-    return tuple(dict(pairs(one)) for one in items(base))
+    return tuple(dict(pairs(one)) for one in items_of(base))
 
 
 def vector(views: Views, node: Node | None) -> View | None:
@@ -239,11 +240,6 @@ class Findings:
             raise Defects(self.folder, self.lines, self.hint)
 
 
-def items(node: Node | None) -> tuple[Node, ...]:
-    """The items of a list or tuple; of anything else none."""
-    return node.items if isinstance(node, Sequence) else ()
-
-
 def pairs(node: Node | None) -> Iterator[tuple[str, Node]]:
     """The items of a mapping, with their keys as strings."""
     if isinstance(node, Mapping):
@@ -258,7 +254,7 @@ def is_none(node: Node | None) -> bool:
 def whole(node: Node | None) -> int | None:
     """A whole number, also of an enum; None for anything else."""
     if isinstance(node, Opaque):
-        found = items(part(node, "args"))
+        found = items_of(part(node, "args"))
         node = found[0] if len(found) == 1 else None
     value = node.value if isinstance(node, Leaf) else None
     return value if type(value) is int and 0 <= value < MAX_NUMEL else None
@@ -266,7 +262,7 @@ def whole(node: Node | None) -> int | None:
 
 def wholes(node: Node | None) -> tuple[int, ...] | None:
     """A list of whole numbers; None for anything else."""
-    found = [whole(item) for item in items(node)]
+    found = [whole(item) for item in items_of(node)]
     if not isinstance(node, Sequence) or None in found:
         return None
     return tuple(number for number in found if number is not None)

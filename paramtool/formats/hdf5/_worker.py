@@ -6,7 +6,7 @@
     {"address": 800, "shape": [2, 3], "type": "float32", ...}           what `datasets.Dataset` has
     {"address": 900, "error": "wrong B-tree signature"}
 
-Nothing is judged here but what h5py cannot be asked for from outside; limits of what is read are arguments.
+Nothing is judged here but what h5py cannot be asked for from outside.
 """
 
 from __future__ import annotations
@@ -23,6 +23,13 @@ from itertools import count, product
 from math import prod
 from typing import Any, BinaryIO
 
+from paramtool.formats.hdf5.datasets import (
+    MAX_ATTRIBUTE_NBYTES,
+    MAX_COMPACT_NBYTES,
+    MAX_OBJECTS,
+    MAX_REFERENCES,
+    MAX_STRUCT_NBYTES,
+)
 from paramtool.formats.sandbox import REFUSALS
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import Shape
@@ -140,19 +147,14 @@ class _Description:
     """Attributes of groups that are read where they hold strings; long lists are split into NAME0, NAME1, ..."""
     values: bool
     """Whether structs, and rows of references, are read, and what they refer to is an object as well."""
-    max_objects: int
-    max_attribute_nbytes: int
-    max_compact_nbytes: int
-    max_struct_nbytes: int
-    max_references: int
     compact_nbytes: int = 0
     seen: set[int] = field(default_factory=set)
     waiting: list[tuple[int, Callable[[], Any]]] = field(default_factory=list)
 
     def objects(self) -> Iterator[dict[str, Any]]:
-        """All objects that are reached from the root; one more than `max_objects` where there are more."""
+        """All objects that are reached from the root; one more than `MAX_OBJECTS` where there are more."""
         self.wait(int(h5py.h5o.get_info(self.root).addr), lambda: self.root)
-        for _ in range(self.max_objects + 1):
+        for _ in range(MAX_OBJECTS + 1):
             if not self.waiting:
                 return
             address, opening = self.waiting.pop()
@@ -212,8 +214,8 @@ class _Description:
             return None
         held = h5py.h5a.open(opened, name.encode())
         nbytes = held.get_space().get_simple_extent_npoints() * held.get_type().get_size()
-        if nbytes > self.max_attribute_nbytes:
-            raise ValueError(f"attribute {name!r} has {nbytes:,} bytes; expected at most {self.max_attribute_nbytes:,}")
+        if nbytes > MAX_ATTRIBUTE_NBYTES:
+            raise ValueError(f"attribute {name!r} has {nbytes:,} bytes; expected at most {MAX_ATTRIBUTE_NBYTES:,}")
         value = h5py.AttributeManager(_GroupAttributes(opened))[name]
         row = value.ravel().tolist() if hasattr(value, "ravel") and not isinstance(value, bytes) else [value]
         if not all(isinstance(item, (str, bytes)) for item in row):
@@ -252,7 +254,7 @@ class _Description:
             found["chunk_nbytes"] = prod(made.get_chunk()) * opened.get_type().get_size()
         if layout == "compact" and name:
             self.compact_nbytes += found["stored_nbytes"]
-            if self.compact_nbytes <= self.max_compact_nbytes:
+            if self.compact_nbytes <= MAX_COMPACT_NBYTES:
                 found["data"] = h5py.Dataset(opened).astype(dtype.newbyteorder("<"))[()].tobytes().hex()
         if self.values and dtype is not None and not null:
             found |= self.parts(opened, dtype)
@@ -277,9 +279,9 @@ class _Description:
 
     def parts(self, opened: Any, dtype: Any) -> dict[str, Any]:
         """What one struct, or a row of references, holds."""
-        if dtype.names and opened.shape == () and dtype.itemsize <= self.max_struct_nbytes:
+        if dtype.names and opened.shape == () and dtype.itemsize <= MAX_STRUCT_NBYTES:
             return {"struct": self.part(h5py.Dataset(opened)[()])["fields"]}
-        if h5py.check_ref_dtype(dtype) is h5py.Reference and prod(opened.shape) <= self.max_references:
+        if h5py.check_ref_dtype(dtype) is h5py.Reference and prod(opened.shape) <= MAX_REFERENCES:
             return {"references": [self.part(held)["to"] for held in h5py.Dataset(opened)[()].ravel()]}
         return {}
 

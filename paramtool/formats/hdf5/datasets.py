@@ -142,11 +142,7 @@ def read(file: BinaryIO, place: ByteRange, strings: Sequence[str], *, values: bo
 
     `strings` names the attributes of groups to read; with `values`, structs and references are read, too.
     """
-    asked: dict[str, object] = {
-        "strings": list(strings), "values": values, "max_objects": MAX_OBJECTS,
-        "max_attribute_nbytes": MAX_ATTRIBUTE_NBYTES, "max_compact_nbytes": MAX_COMPACT_NBYTES,
-        "max_struct_nbytes": MAX_STRUCT_NBYTES, "max_references": MAX_REFERENCES,
-    }  # fmt: skip
+    asked: dict[str, object] = {"strings": list(strings), "values": values}
     seconds = 1 + -(-min(place.nbytes, MAX_DESCRIBED_NBYTES) // DESCRIBED_PER_SECOND)
     objects: dict[int, Hdf5Group | Dataset | str | None] = {}
     for line in _lines(_asked(file, place, "describe", asked, seconds, MEMORY_NBYTES), place.file):

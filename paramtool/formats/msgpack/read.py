@@ -28,6 +28,7 @@ from paramtool.formats.msgpack import codes
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry, Section, Unreadable, Value
 from paramtool.model.dtype import DTYPES
+from paramtool.model.nested import Path
 from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, TensorRef, stub
 from paramtool.model.storage import ByteRange, Encoded, SourceFile, Storage
 from paramtool.model.view import MAX_AXES, MAX_EXTENT, Shape, View, contiguous
@@ -120,7 +121,7 @@ class _Walker:
     defects: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
-    def value(self, path: tuple[str, ...], depth: int) -> Node:
+    def value(self, path: Path, depth: int) -> Node:
         """The value at this position; ValueError if it is invalid."""
         self.start = self.at
         self.count += 1
@@ -166,7 +167,7 @@ class _Walker:
             return found
         return first - 256 if first >= 0xE0 else first
 
-    def mapping(self, path: tuple[str, ...], depth: int, count: int) -> Node:
+    def mapping(self, path: Path, depth: int, count: int) -> Node:
         """A dict; an array, if it is one in pieces."""
         items: dict[objects.Key, Node] = {}
         before = self.others
@@ -198,7 +199,7 @@ class _Walker:
             raise ValueError(f"found {count} items, but {self.left} bytes follow: the file is truncated")
         return range(count)
 
-    def extension(self, path: tuple[str, ...], nbytes: int) -> Node:
+    def extension(self, path: Path, nbytes: int) -> Node:
         """A value of flax's own types."""
         (kind,) = self.take(1)
         stop = self.at + nbytes
@@ -217,7 +218,7 @@ class _Walker:
         self.left_out.append(f"{SEPARATOR.join(path)!r:.200}: is of the extension type {kind}, and was left out")
         return stub(f"{nbytes} bytes of the extension type {kind}")
 
-    def name(self, path: tuple[str, ...]) -> str:
+    def name(self, path: Path) -> str:
         """What a tensor is called; a defect, if another is called so."""
         self.names_nbytes += sum(map(len, path)) + len(path)
         if self.names_nbytes > MAX_NAMES_NBYTES:
@@ -261,7 +262,7 @@ class _Walker:
         self.storages[number] = Storage(number, found, ByteRange(self.source.path, packed.start, packed.stop))
         return contiguous(number, dtype, packed.shape)
 
-    def chunked(self, path: tuple[str, ...], items: dict[objects.Key, Node]) -> Node:
+    def chunked(self, path: Path, items: dict[objects.Key, Node]) -> Node:
         """An array in pieces, as one storage; ValueError if they do not make its shape."""
         sizes = _numbered(items.get("shape"))
         parts = _numbered(items.get("chunks"))

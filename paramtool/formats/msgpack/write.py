@@ -21,7 +21,7 @@ from paramtool.formats.msgpack import codes
 from paramtool.formats.output import OutputFile, Segment, is_utf8, joined, tensor_above
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.nested import SEPARATOR, leaves, nested
+from paramtool.model.nested import SEPARATOR, Path, leaves, nested
 from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, TensorRef, content_of, map_children
 from paramtool.model.plan import Plan, Target
 from paramtool.model.view import contiguous
@@ -72,7 +72,7 @@ def _as_bytes(node: Node) -> Node:
     return content_of(node) or map_children(node, _as_bytes)
 
 
-def _fits(node: Node, path: tuple[str, ...], plan: Plan) -> bool:
+def _fits(node: Node, path: Path, plan: Plan) -> bool:
     """Whether flax's files can hold a node, and its tensors are where their names say."""
     match content_of(node) or node:
         case TensorRef(name):
@@ -94,7 +94,7 @@ def _fits(node: Node, path: tuple[str, ...], plan: Plan) -> bool:
     return False
 
 
-def _cut(node: Mapping, path: tuple[str, ...], plan: Plan, before: Collection[tuple[str, ...]]) -> Mapping:
+def _cut(node: Mapping, path: Path, plan: Plan, before: Collection[Path]) -> Mapping:
     """A tree without tensors that are not written, and without dicts that had some."""
     items: list[tuple[objects.Key, Node]] = []
     for key, child in node.items:

@@ -31,6 +31,10 @@ from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import Cast, Ranges, Storage
 from paramtool.model.view import View
 
+Shards = Mapping[str, Checkpoint]
+"""{file: what is in it}"""
+WeightMap = Mapping[str, str]
+"""{name: the file that has it}"""
 Place = tuple[str, str]
 """A file, and a name in it."""
 
@@ -100,7 +104,7 @@ def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
     )
 
 
-def _numbered(shards: Mapping[str, Checkpoint]) -> tuple[dict[str, dict[str, Entry]], Mapping[int, Storage]]:
+def _numbered(shards: Shards) -> tuple[dict[str, dict[str, Entry]], Mapping[int, Storage]]:
     """{file: its entries} on the storages of all shards, which are numbered shard after shard, and these storages."""
     plain = Ranges.together([shard.storages for shard in shards.values()])
     entries: dict[str, dict[str, Entry]] = {}
@@ -118,9 +122,7 @@ def _numbered(shards: Mapping[str, Checkpoint]) -> tuple[dict[str, dict[str, Ent
     return entries, storages if plain is None else plain
 
 
-def _check_records(
-    path: str, index_metadata: Mapping[str, Any], shards: Mapping[str, Checkpoint], entries: Entries
-) -> None:
+def _check_records(path: str, index_metadata: Mapping[str, Any], shards: Shards, entries: Entries) -> None:
     """Defects if the records of shards contradict each other or that of the index, or refer to what no shard has."""
     text = index_metadata.get(record.KEY)
     document = record.document(path, text) if isinstance(text, str) else {}
@@ -139,7 +141,7 @@ def _check_records(
 
 
 def _read_shards(
-    path: str, weight_map: Mapping[str, str], linked: Collection[str], read_shard: Callable[[str], Checkpoint]
+    path: str, weight_map: WeightMap, linked: Collection[str], read_shard: Callable[[str], Checkpoint]
 ) -> dict[str, Checkpoint]:
     """{file: checkpoint} of every shard; Defects lists all their defects."""
     folder = os.path.dirname(path)
@@ -165,7 +167,7 @@ def _read_shards(
     return shards
 
 
-def _missing(path: str, weight_map: Mapping[str, str]) -> str:
+def _missing(path: str, weight_map: WeightMap) -> str:
     """What to do about shards that are not there, and which are."""
     names = sorted({*weight_map.values()})
     there = [name for name in names if os.path.exists(os.path.join(os.path.dirname(path), name))]
@@ -173,7 +175,7 @@ def _missing(path: str, weight_map: Mapping[str, str]) -> str:
     return f"copy or download the folder again: {found}"
 
 
-def _name_defects(weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint]) -> list[str]:
+def _name_defects(weight_map: WeightMap, shards: Shards) -> list[str]:
     """Names of the index that its shard lacks, and names that are in two shards."""
     absent = grouped(
         (file, name)
@@ -189,7 +191,7 @@ def _name_defects(weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint
     return defects
 
 
-def _order(entries: Entries, weight_map: Mapping[str, str]) -> dict[str, Entry]:
+def _order(entries: Entries, weight_map: WeightMap) -> dict[str, Entry]:
     """The index's order, then names that it lacks; recorded aliases are at their recorded positions."""
     rank = {name: k for k, name in enumerate(weight_map)}
     placed = [(name, entry) for name, entry in entries.items() if entry.link and entry.link.position >= 0]
@@ -229,9 +231,7 @@ def _merge_trees(trees: list[Node]) -> Node:
     return objects.Mapping("dict", tuple((k, tree) for k, tree in enumerate(richer)))
 
 
-def _check_plain(
-    path: str, weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint], linked: Collection[str]
-) -> None:
+def _check_plain(path: str, weight_map: WeightMap, shards: Shards, linked: Collection[str]) -> None:
     """Defects if a shard is not plain safetensors, or holds names that the index lacks."""
     defects = []
     for file, shard in shards.items():
@@ -282,7 +282,7 @@ def _by_record(
     return names, {int(view.storage) for view in stored.values()}
 
 
-def _merge_metadata(shards: Mapping[str, Checkpoint]) -> tuple[dict[str, str], list[str]]:
+def _merge_metadata(shards: Shards) -> tuple[dict[str, str], list[str]]:
     """The metadata of all shards together; a note for each key whose values differ."""
     merged: dict[str, str] = {}
     notes = []

@@ -33,6 +33,7 @@ from paramtool.model.objects import (
     TensorRef,
     complex_number,
     content_of,
+    items_of,
     part,
 )
 from paramtool.model.view import Shape
@@ -65,7 +66,7 @@ class ClassForm:
 def args_of(node: Opaque) -> Args:
     """The arguments that an object is made from."""
     args = part(node, "args")
-    return args.items if isinstance(args, Sequence) else ()
+    return items_of(args)
 
 
 def attributes_of(node: Opaque) -> Mapping:

@@ -189,7 +189,7 @@ def with_shared(checkpoint: Checkpoint) -> Checkpoint:
     Invalid declarations become notes, and so do tensors whose values are in other files: no tensor is lost.
     """
     top = checkpoint.objects
-    parts = dict(top.items) if isinstance(top, objects.Mapping) else {}
+    parts = dict(objects.pairs_of(top))
     module = parts.get(MODULE)
     if not isinstance(module, objects.Mapping):
         return checkpoint
@@ -232,8 +232,8 @@ def _partitioned(checkpoint: Checkpoint, shapes: Node | None) -> Iterator[str]:
     views = checkpoint.views()
     names = [
         key
-        for part in (shapes.items if isinstance(shapes, objects.Sequence) else ())
-        for key, shape in (part.items if isinstance(part, objects.Mapping) else ())
+        for part in objects.items_of(shapes)
+        for key, shape in objects.pairs_of(part)
         if isinstance(key, str) and (view := views.get(f"{MODULE}.{key}")) is not None and not view.numel
         if isinstance(shape, objects.Sequence) and Leaf(0) not in shape.items
     ]

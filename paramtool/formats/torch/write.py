@@ -38,6 +38,7 @@ from paramtool.formats.zip.write import ALIGNMENT, archive
 from paramtool.grouping import grouped
 from paramtool.model import objects
 from paramtool.model.dtype import DTYPES, DType
+from paramtool.model.nested import Path
 from paramtool.model.objects import Key, Leaf, Node, Opaque, Sequence, TensorRef
 from paramtool.model.plan import Copy, Plan, Target
 from paramtool.model.view import Shape, View, contiguous, contiguous_strides
@@ -242,7 +243,7 @@ class _Sharing:
     first: dict[int, Node] = field(default_factory=dict)
     """{mark: the object where it is met first, with places instead of names}"""
 
-    def node(self, node: Node, path: tuple[str, ...]) -> Node:
+    def node(self, node: Node, path: Path) -> Node:
         """The same tree without the marks of objects that have to be written for themselves."""
         match node:
             case Sequence(_, items):
@@ -292,7 +293,7 @@ class _Pickling:
         self.once: dict[object, Call] = {}
         """Tensors that train, parameters and arrays, by where they are: names of one are one object."""
 
-    def value(self, node: Node, path: tuple[str, ...]) -> object:
+    def value(self, node: Node, path: Path) -> object:
         """The pickle value of a node."""
         mark = node.mark if isinstance(node, (Sequence, objects.Mapping, Opaque)) else 0
         if mark in self.marked:
@@ -304,7 +305,7 @@ class _Pickling:
                 made.shared = True
         return made
 
-    def _value(self, node: Node, path: tuple[str, ...]) -> object:
+    def _value(self, node: Node, path: Path) -> object:
         match node:
             case Leaf(value):
                 return value
@@ -354,7 +355,7 @@ class _Pickling:
         made = Call(REBUILD_PARAMETER, (data, trains, Call(ORDERED_DICT)), shared=True)
         return self.once.setdefault((storage, place.view, trains), made)
 
-    def sequence(self, node: Sequence, path: tuple[str, ...]) -> object:
+    def sequence(self, node: Sequence, path: Path) -> object:
         kind = node.kind
         row: list[object] = []
         made: object = row
@@ -373,7 +374,7 @@ class _Pickling:
                 return Call(Name("__builtin__", kind.removeprefix("builtins.")), (row,))
         return made
 
-    def mapping(self, node: objects.Mapping, path: tuple[str, ...]) -> object:
+    def mapping(self, node: objects.Mapping, path: Path) -> object:
         module, _, name = node.kind.rpartition(".")
         args = tuple(self.value(arg, path) for arg in node.args) if node.kind == DEFAULTDICT else ()
         made: Dict | Call = Call(Name(module, name), args) if module else Dict([])
@@ -390,7 +391,7 @@ class _Pickling:
             return self.tensor(key.name)
         return self.value(key, ()) if isinstance(key, (Sequence, Opaque)) else key
 
-    def opaque(self, node: Opaque, path: tuple[str, ...]) -> object:
+    def opaque(self, node: Opaque, path: Path) -> object:
         parts = dict(node.parts)
         if node.path == ATTRIBUTED and isinstance(data := self.value(parts["data"], path), Call):
             state = self.value(parts["state"], (*path, "state"))
@@ -412,7 +413,7 @@ class _Pickling:
             made.state = self.attributes(state, path)
         return made
 
-    def attributes(self, state: Node, path: tuple[str, ...]) -> object:
+    def attributes(self, state: Node, path: Path) -> object:
         """The attributes of an object, whose place they share: what refers to that place refers to the object."""
         if not isinstance(state, objects.Mapping):
             return self.value(state, path)

@@ -38,6 +38,7 @@ from paramtool.model.objects import (
     Opaque,
     Sequence,
     TensorRef,
+    pairs_of,
     tensor_names,
     walk,
     word,
@@ -131,7 +132,7 @@ def _with_all(kept: Node | None, order: Iterable[str]) -> Node:
     there = set(tensor_names(kept)) if kept is not None else set()
     missing = tuple((name, TensorRef(name)) for name in order if name not in there)
     if kept is None or (missing and not isinstance(kept, Mapping)) or not there:
-        rest = kept.items if isinstance(kept, Mapping) else ()
+        rest = pairs_of(kept)
         return _flat(order, rest)
     return replace(kept, items=(*kept.items, *missing)) if isinstance(kept, Mapping) and missing else kept
 
@@ -208,14 +209,10 @@ class _Pruning:
 
     def lose(self, path: Path, what: str) -> None:
         """Say what is not written as it was; it is refused unless it may be left out."""
-        place = f"{unescaped_name(path) or 'the top'!r}: {what}"
-        (self.left_out if self.how.skip or self.how.plain else self.refused).append(place)
+        self._say(self.left_out if self.how.skip or self.how.plain else self.refused, path, what)
 
-    def _say(self, path: Path, what: str) -> None:
-        self.left_out.append(f"{unescaped_name(path) or 'the top'!r}: {what}")
-
-    def _change(self, path: Path, what: str) -> None:
-        self.changed.append(f"{unescaped_name(path) or 'the top'!r}: {what}")
+    def _say(self, lines: list[str], path: Path, what: str) -> None:
+        lines.append(f"{unescaped_name(path) or 'the top'!r}: {what}")
 
     def _kind(self, kind: str, known: Collection[str], otherwise: str, path: Path) -> str:
         """A kind of container that is written; another is named."""
@@ -224,7 +221,7 @@ class _Pruning:
         made = _PLAINLY.get(kind, otherwise)
         what = f"{spoken_class(kind)}, written as a {made}"
         if self.how.plain:
-            self._change(path, what)
+            self._say(self.changed, path, what)
         else:
             self.lose(path, what)
         return made
@@ -316,10 +313,10 @@ class _Pruning:
                 return data
             return replace(node, parts=(("data", data), ("state", state)))
         if node.path == LEFT_OUT:
-            self._say(path, left_out_before(node))
+            self._say(self.left_out, path, left_out_before(node))
             return None
         if node.path in self.how.called:
-            self._say(path, f"what a call of {node.path} would make")
+            self._say(self.left_out, path, f"what a call of {node.path} would make")
             return self._tensors(node, path)
         if why := unfit(node):
             return self._foreign(node, why, path)
@@ -329,7 +326,7 @@ class _Pruning:
         if plain is None:
             self.lose(path, f"{spoken_class(node.path)}, which has no plain form")
             return None
-        self._change(path, f"{spoken_class(node.path)}, written as {_spoken(plain)}")
+        self._say(self.changed, path, f"{spoken_class(node.path)}, written as {_spoken(plain)}")
         return plain if isinstance(plain, Opaque) else self.node(plain, path)
 
     def _made(self, node: Opaque, path: Path) -> Node | None:
@@ -357,7 +354,7 @@ class _Pruning:
             for plain in (_data_of(node), _parts_of(node)) if is_known else ():
                 places = {name: unescaped_name(place) for place, name in _places(plain, path)}
                 if all(places.get(name) == name for name in self._inside(node)):
-                    self._change(path, f"{why}, written as {_spoken(plain)}")
+                    self._say(self.changed, path, f"{why}, written as {_spoken(plain)}")
                     return self.node(plain, path)
         inside = self._tensors(node, path)
         self.lose(path, why + (", except its tensors, which are written as a state dict" if inside else ""))
@@ -439,7 +436,7 @@ def _parts_of(node: Opaque) -> Node:
     """The same with all parts by their names, with which the names of tensors in it begin; attributes have none."""
     parts = dict(node.parts)
     state = parts.pop("state", None)
-    items = state.items if isinstance(state, Mapping) else ()
+    items = pairs_of(state)
     listed = ((k, replace(v, kind="list") if isinstance(v, Sequence) else v) for k, v in parts.items())
     return Mapping("dict", (*listed, *items))
 

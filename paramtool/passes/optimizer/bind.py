@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from paramtool.errors import plural
 from paramtool.grouping import connected, grouped
-from paramtool.model.optimizer import Binding, How, OptimizerState, Order, Parameter, StateEntry
+from paramtool.model.optimizer import Binding, EntryKey, How, OptimizerState, Order, Parameter, StateEntry
 from paramtool.model.view import Shape, Shapes
 from paramtool.passes.optimizer import order as trainers
 from paramtool.passes.optimizer.slots import FLAT, ExpectedShape, expected_shape
@@ -28,8 +28,7 @@ _WRAPPED = (*WRAPPERS, "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py of torch 2.13."""
 PARAM_NAMES = "param_names"
 """The source of a binding by the names in torch's groups."""
-Key = int | str
-Given = tuple[Mapping[Key, str], How, str]
+Given = tuple[Mapping[EntryKey, str], How, str]
 """Names that somebody gives, how, and where."""
 
 
@@ -46,7 +45,7 @@ def bind(
     complete = [order for order in orders if not order.missing]
     if given is not None:
         return _named(asked, given[0], complete, *given[1:])
-    by_key: dict[Key, str] = {key: key for key in asked.keys if isinstance(key, str)}
+    by_key: dict[EntryKey, str] = {key: key for key in asked.keys if isinstance(key, str)}
     if by_key and len(by_key) == len(asked.keys):
         return _named(asked, by_key, complete, "names", "the names of its entries")
     if state.param_names and (found := _by_param_names(asked, state.param_names, complete)):
@@ -60,7 +59,7 @@ def bind(
 # By names
 
 
-def _by_param_names(asked: Entries, names: Mapping[Key, str], orders: Sequence[Order]) -> Binding | None:
+def _by_param_names(asked: Entries, names: Mapping[EntryKey, str], orders: Sequence[Order]) -> Binding | None:
     """The binding by `param_names`, or what is wrong with them; None where they are all of another model.
 
     torch keeps the names that it loads (`load_state_dict` in torch/optim/optimizer.py of torch 2.13).
@@ -79,9 +78,9 @@ def _knows(orders: Sequence[Order], names: Collection[str]) -> bool:
     return not said.isdisjoint({*known, *map(_unwrapped, known)})
 
 
-def _unclear(asked: Entries, names: Mapping[Key, str]) -> Iterator[str]:
+def _unclear(asked: Entries, names: Mapping[EntryKey, str]) -> Iterator[str]:
     """What is wrong with names that do not give each entry one of its own."""
-    taken: dict[str, Key] = {}
+    taken: dict[str, EntryKey] = {}
     for key in asked.keys:
         if key not in names:
             yield f"{entry_text(asked, key)}: no name, although others have `param_names`"
@@ -89,7 +88,7 @@ def _unclear(asked: Entries, names: Mapping[Key, str]) -> Iterator[str]:
             yield f"{entry_text(asked, key)}: is of {names[key]!r}, as entry {first!r} is"
 
 
-def _named(asked: Entries, names: Mapping[Key, str], orders: Sequence[Order], how: How, source: str) -> Binding:
+def _named(asked: Entries, names: Mapping[EntryKey, str], orders: Sequence[Order], how: How, source: str) -> Binding:
     """The binding to the parameters that have these names, in the first model that has all of them."""
     state = asked.state
     if not orders:
@@ -106,13 +105,13 @@ def _named(asked: Entries, names: Mapping[Key, str], orders: Sequence[Order], ho
     return _bound(asked, found, order, how, source)
 
 
-def _in_order(asked: Entries, names: Mapping[Key, str], order: Order) -> tuple[dict[Key, str], list[str]]:
+def _in_order(asked: Entries, names: Mapping[EntryKey, str], order: Order) -> tuple[dict[EntryKey, str], list[str]]:
     """Each entry with the parameter that has its name; and what does not fit."""
     table = {parameter.name: parameter for parameter in order.parameters}
     table |= {alias: replace(table[first], name=alias) for alias, first in order.aliases.items() if first in table}
     said = _translated([names[key] for key in asked.keys if key in names], table)
-    found: dict[Key, str] = {}
-    taken: dict[str, Key] = {}
+    found: dict[EntryKey, str] = {}
+    taken: dict[str, EntryKey] = {}
     defects = []
     for entry, expected in zip(asked.state.entries, asked.expected, strict=True):
         key = entry.key
@@ -155,7 +154,7 @@ def _unwrapped(name: str) -> str:
     return name
 
 
-def _bound(asked: Entries, names: Mapping[Key, str], order: Order, how: How, source: str) -> Binding:
+def _bound(asked: Entries, names: Mapping[EntryKey, str], order: Order, how: How, source: str) -> Binding:
     """A unique binding to the parameters of an order."""
     state = replace(asked.state, section=order.section)
     taken = {order.aliases.get(name, name) for name in names.values()}
@@ -171,7 +170,7 @@ class _Placings(NamedTuple):
 
     order: Order
     source: str
-    names: dict[Key, str]
+    names: dict[EntryKey, str]
     """Those that are sure."""
     candidates: Callable[[int], set[str]] | None
     """The parameters that an entry can have, by its position; None where none are left."""
@@ -271,7 +270,7 @@ class Entries(NamedTuple):
     state: OptimizerState
     expected: list[ExpectedShape]
     shapes: Shapes
-    keys: list[Key]
+    keys: list[EntryKey]
 
 
 def entries_of(state: OptimizerState, shapes: Shapes) -> Entries:
@@ -297,7 +296,7 @@ def contradictions(asked: Entries, order: Order) -> Iterator[str]:
         yield f"{at}: more entries of some shapes than the model has parameters of them"
 
 
-def entry_text(asked: Entries, key: Key) -> str:
+def entry_text(asked: Entries, key: EntryKey) -> str:
     return f"{asked.state.at or 'the optimizer'}: entry {key!r}"
 
 

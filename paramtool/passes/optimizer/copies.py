@@ -17,7 +17,7 @@ from paramtool.grouping import grouped
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY, Node, TensorRef
-from paramtool.model.optimizer import Binding, Group, Move, OptimizerState, Slot, StateEntry
+from paramtool.model.optimizer import Binding, EntryKey, Group, Move, OptimizerState, Slot, StateEntry
 from paramtool.model.view import View
 from paramtool.passes.optimizer.tree import LIST
 
@@ -31,7 +31,7 @@ def averages(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
     averaged = {TensorRef(name): name for name, entry in checkpoint.entries.items() if entry.role == _EMA}
 
     def listed(node: Node, around: Node | None) -> list[str] | None:
-        items = node.items if isinstance(node, objects.Sequence) else ()
+        items = objects.items_of(node)
         names = [averaged[item] for item in items if isinstance(item, TensorRef) and item in averaged]
         return names if 1 < len(names) == len(items) else None
 
@@ -39,7 +39,7 @@ def averages(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
     return tuple(_keyed(".".join(path).lstrip("."), dict(enumerate(names)), "") for path, names in found)
 
 
-def _keyed(at: str, tensors: Mapping[int | str, str], section: str) -> OptimizerState:
+def _keyed(at: str, tensors: Mapping[EntryKey, str], section: str) -> OptimizerState:
     """Tensors by their keys as what an optimizer keeps."""
     entries = tuple(StateEntry(key, 0, (Slot("", "weight", name),)) for key, name in tensors.items())
     return OptimizerState(at, LIST, "", entries, (Group(tuple(tensors), EMPTY),), section)
@@ -64,7 +64,7 @@ def _inside(state: OptimizerState, part: str) -> str:
     return f"{state.at}.{part}" if state.at else part
 
 
-def _place(state: OptimizerState, key: int | str) -> str:
+def _place(state: OptimizerState, key: EntryKey) -> str:
     """The list, or the mapping, that has the copy of an entry; empty where it is in none."""
     at, _, last = state.masters[key].rpartition(".")
     named = _inside(state, NAMED)

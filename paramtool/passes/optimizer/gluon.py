@@ -16,7 +16,7 @@ from collections.abc import Mapping as Map
 
 from paramtool.errors import some
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.objects import Leaf, Mapping, Node, Opaque, TensorRef, part, tensor_names
+from paramtool.model.objects import Leaf, Mapping, Node, Opaque, TensorRef, pairs_of, part, tensor_names
 from paramtool.model.objects import Sequence as Listed
 from paramtool.model.optimizer import Group, OptimizerState, Order, Parameter, Slot, SlotKind, StateEntry
 from paramtool.model.view import Shapes
@@ -74,7 +74,7 @@ def states(checkpoint: Checkpoint, shapes: Shapes) -> Iterator[OptimizerState]:
     plain = tuple((_WORDS.get(key, key), child) for key, child in settings.items() if isinstance(child, Leaf))
     # The names that a Module gave the optimizer, where they are those of all entries
     said = settings.get("idx2name")
-    named = dict(said.items) if isinstance(said, Mapping) else {}
+    named = dict(pairs_of(said))
     group = Group(keys, Mapping("dict", plain), texts(map(named.get, keys)))
     yield OptimizerState("", FORM, name, tuple(entries), (group,), masters=masters, refused=refused)
 

@@ -20,6 +20,7 @@ from paramtool.model.nested import SEPARATOR
 from paramtool.model.objects import EMPTY, Key, Leaf, Node, TensorRef
 from paramtool.model.optimizer import (
     Binding,
+    EntryKey,
     Move,
     MovedState,
     Slot,
@@ -33,7 +34,6 @@ from paramtool.passes.optimizer import copies, optax, tree
 from paramtool.passes.optimizer.slots import BLOCK, OF_ONE_SHAPE, last_part, power_of, trajectory
 
 _DROP = "--optimizer-state drop writes the model without it"
-EntryKey = int | str
 
 
 def refusal(where: str, at: str, reason: str, hint: str = "") -> PlanError:

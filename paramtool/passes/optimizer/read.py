@@ -24,13 +24,14 @@ from paramtool.model.objects import (
     Opaque,
     Sequence,
     TensorRef,
+    items_of,
     outermost,
     tensor_names,
     under,
     with_item,
     word,
 )
-from paramtool.model.optimizer import Group, OptimizerState, Slot, StateEntry
+from paramtool.model.optimizer import EntryKey, Group, OptimizerState, Slot, StateEntry
 from paramtool.model.view import Shape, View, Views
 from paramtool.passes.compat.wanted import plain_window
 from paramtool.passes.optimizer import slots, tree
@@ -60,7 +61,7 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
         kept = under(numbered, tree.STATE)
         assert isinstance(kept, Mapping)
         state = {key if isinstance(key, (int, str)) else word(key): child for key, child in kept.items}
-        where: dict[int | str, int] = {}  # in the order of the groups
+        where: dict[EntryKey, int] = {}  # in the order of the groups
         for k, group in enumerate(groups):
             for key in group.keys:
                 if key in where:
@@ -160,7 +161,7 @@ def _groups(node: Mapping, defects: list[str]) -> Iterator[Group]:
             defects.append(f"`params` of group {k} are not all numbers or names")
             continue
         named = under(one, tree.PARAM_NAMES)
-        names = tree.texts(named.items if isinstance(named, Sequence) else ())
+        names = tree.texts(items_of(named))
         if names and len(names) != len(keys):
             defects.append(f"group {k} has {len(names)} `param_names` for {plural(len(keys), 'entry', 'entries')}")
         settings = tuple(item for item in one.items if item[0] not in (tree.PARAMS, tree.PARAM_NAMES))
@@ -189,7 +190,7 @@ def _pairs(entry: Mapping) -> Iterator[tuple[str, Node]]:
             yield word(key), child
 
 
-def _masters(node: Mapping, around: Node | None, groups: tuple[Group, ...]) -> Map[int | str, str]:
+def _masters(node: Mapping, around: Node | None, groups: tuple[Group, ...]) -> Map[EntryKey, str]:
     """The float32 copies of the parameters, where they are bound to entries."""
     copies, keys = under(node, NAMED), [group.keys for group in groups]
     if isinstance(copies, Mapping):
@@ -201,7 +202,7 @@ def _masters(node: Mapping, around: Node | None, groups: tuple[Group, ...]) -> M
         }
     for lists in (under(around, name) for name in _MASTER_LISTS):
         if isinstance(lists, Sequence):
-            listed = (items.items if isinstance(items, Sequence) else () for items in lists.items)
+            listed = (items_of(items) for items in lists.items)
             tensors = [[item.name for item in items if isinstance(item, TensorRef)] for items in listed]
             if [*map(len, tensors)] == [*map(len, keys)]:
                 return dict(zip(chain(*keys), chain(*tensors), strict=True))
