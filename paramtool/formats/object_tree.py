@@ -32,6 +32,7 @@ from paramtool.model.objects import (
     Mapping,
     Node,
     Opaque,
+    Pairs,
     Scalar,
     Sequence,
     TensorRef,
@@ -189,7 +190,7 @@ def needs_version_3(objects: Node) -> bool:
 _NUMPY = "numpy."
 
 
-def _encode_items(pairs: tuple[tuple[Key, Node], ...], prefix: str, run: _Run) -> list[Any]:
+def _encode_items(pairs: Pairs, prefix: str, run: _Run) -> list[Any]:
     items: list[Any] = []
     for key, child in pairs:
         plain = run.runs and isinstance(key, str) and isinstance(child, TensorRef) and child.name == prefix + key

@@ -21,7 +21,7 @@ from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.display import Displayed, short
 from paramtool.model.dtype import DType
-from paramtool.model.objects import EMPTY, Node
+from paramtool.model.objects import EMPTY, Node, Path
 from paramtool.model.storage import Assembled, ByteRange, SourceFile, Storage
 from paramtool.model.view import Shape, Shapes, View, Views
 
@@ -393,7 +393,7 @@ class Ordered:
         return start, bisect_right(self._names, prefix, start, key=lambda name: name[: len(prefix)])
 
 
-def unescaped_name(path: tuple[str, ...]) -> str:
+def unescaped_name(path: Path) -> str:
     """The name of a tensor: its path, joined by dots.
 
     >>> unescaped_name(("model", "enc.weight"))
@@ -402,7 +402,7 @@ def unescaped_name(path: tuple[str, ...]) -> str:
     return ".".join(path)
 
 
-def escaped_name(path: tuple[str, ...]) -> str:
+def escaped_name(path: Path) -> str:
     """The name where the plain one would collide: dots and backslashes inside a key are escaped.
 
     >>> print(escaped_name(("a.b",)), escaped_name(("a", "b")))

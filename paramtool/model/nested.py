@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from paramtool.model.objects import Key, Mapping, Node, TensorRef, word
+from paramtool.model.objects import Key, Mapping, Node, Path, TensorRef, word
 
 SEPARATOR = "/"
-Path = tuple[str, ...]
 
 
 def leaves(node: Node, path: Path = ()) -> Iterator[tuple[Path, str]]:

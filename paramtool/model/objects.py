@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.view import Shape
@@ -65,11 +65,15 @@ class Sequence:
     """Nodes with the same number are the same object.  0 where only one place refers to it."""
 
 
-AnyKey = TypeVar("AnyKey", bound="Key")
 Found = TypeVar("Found")
 Key: TypeAlias = "Scalar | tuple[Scalar, ...] | TensorRef | Sequence | Opaque"
 """A key of a mapping.  A Sequence is a tuple with items that are not scalars; an Opaque is a NumPy scalar, a path or an
 enum."""
+Pairs: TypeAlias = "tuple[tuple[Key, Node], ...]"
+Path = tuple[str, ...]
+"""Where a node of a tree is: the keys that lead to it, as words."""
+Swaps = dict[str, tuple[str, ...]]
+"""{name of a tensor: the names of those in its place}"""
 
 
 @frozen
@@ -77,7 +81,7 @@ class Mapping:
     """A dict, or another class of mapping; `kind` says which."""
 
     kind: str
-    items: tuple[tuple[Key, Node], ...]
+    items: Pairs
     attributes: Node | None = None
     """Attributes that a pickle sets on the container itself, such as `_metadata` of a state dict."""
     args: tuple[Node, ...] = ()
@@ -258,8 +262,8 @@ def inside(node: Node) -> Iterable[tuple[str | None, Node]]:
 
 def outermost(
     node: Node, asked: Callable[[Node, Node | None], Found | None], into: tuple[type, ...] = Marked,
-    path: tuple[str, ...] = (), around: Node | None = None,
-) -> Iterator[tuple[tuple[str, ...], Found]]:  # fmt: skip
+    path: Path = (), around: Node | None = None,
+) -> Iterator[tuple[Path, Found]]:  # fmt: skip
     """[(path, what is found there)], in order: `asked` is told each node and the one around it, and none inside a find.
 
     Nodes of other types than `into` are not looked into.
@@ -292,7 +296,7 @@ def items_of(node: Node | None) -> tuple[Node, ...]:
     return node.items if isinstance(node, Sequence) else ()
 
 
-def pairs_of(node: Node | None) -> tuple[tuple[Key, Node], ...]:
+def pairs_of(node: Node | None) -> Pairs:
     """The items of a mapping; of anything else none."""
     return node.items if isinstance(node, Mapping) else ()
 
@@ -378,7 +382,7 @@ def grafted(node: Node, name: str, first: int) -> Node:
     return made
 
 
-def swap(node: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
+def swap(node: Node, swaps: Swaps) -> Node:
     """The same tree with some tensors replaced by others at the same place: {old name: new names}.
 
     In a mapping, a new key is the new name without the prefix that the old name has before its own key.  A new name
@@ -396,7 +400,7 @@ def swap(node: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
     return replace(found, items=(*found.items, *((name, TensorRef(name)) for name in added)))
 
 
-def _swap(node: Node, swaps: dict[str, tuple[str, ...]], inside: bool) -> Node:
+def _swap(node: Node, swaps: Swaps, inside: bool) -> Node:
     """`swap`; with `inside`, names that belong elsewhere are left out of the result."""
     match node:
         case Sequence(_, items):
@@ -415,9 +419,7 @@ def _swap(node: Node, swaps: dict[str, tuple[str, ...]], inside: bool) -> Node:
     return node
 
 
-def _swap_pairs(
-    pairs: tuple[tuple[AnyKey, Node], ...], swaps: dict[str, tuple[str, ...]], inside: bool
-) -> Iterator[tuple[AnyKey | str, Node]]:
+def _swap_pairs(pairs: Iterable[tuple[Any, Node]], swaps: Swaps, inside: bool) -> Iterator[tuple[Any, Node]]:
     """The items of a mapping, or the parts of an object, for `_swap`."""
     for key, child in pairs:
         if isinstance(child, TensorRef) and child.name in swaps:

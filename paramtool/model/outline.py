@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paramtool.errors import plural
-from paramtool.model.objects import EMPTY, Again, Array, Key, Leaf, Mapping, Node, Opaque, Sequence, TensorRef
+from paramtool.model.objects import (
+    EMPTY,
+    Again,
+    Array,
+    Leaf,
+    Mapping,
+    Node,
+    Opaque,
+    Pairs,
+    Path,
+    Sequence,
+    TensorRef,
+)
 
 MANY_ITEMS = 8
 """A row of plain values that is longer is only counted."""
@@ -25,7 +37,7 @@ def outline(node: Node) -> Iterator[ObjectLine]:
         yield from _lines(node, ())
 
 
-def _lines(node: Node, path: tuple[str, ...]) -> Iterator[ObjectLine]:
+def _lines(node: Node, path: Path) -> Iterator[ObjectLine]:
     where = ".".join(path) or "(the value)"
     match node:
         case TensorRef():
@@ -46,7 +58,7 @@ def _lines(node: Node, path: tuple[str, ...]) -> Iterator[ObjectLine]:
             yield where, _value(node)
 
 
-def _mapping(kind: str, items: tuple[tuple[Key, Node], ...], path: tuple[str, ...]) -> Iterator[ObjectLine]:
+def _mapping(kind: str, items: Pairs, path: Path) -> Iterator[ObjectLine]:
     for key, child in items:
         word = key.name if isinstance(key, TensorRef) else str(key)
         yield from _lines(child, (*path, word or "''"))

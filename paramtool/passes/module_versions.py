@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from paramtool.errors import some
-from paramtool.model.objects import Key, Mapping, Node, map_children, swap, tensor_names, walk, word
+from paramtool.model.objects import Mapping, Node, Pairs, Swaps, map_children, swap, tensor_names, walk, word
 from paramtool.passes.objects_text import canonical
 
 ATTRIBUTE = "_metadata"
@@ -76,7 +76,7 @@ def moved_versions(
     return replace(versions, items=tuple(moved.items())), lost
 
 
-def exchanged(tree: Node, swaps: dict[str, tuple[str, ...]], made: dict[str, list[str]]) -> Node:
+def exchanged(tree: Node, swaps: Swaps, made: dict[str, list[str]]) -> Node:
     """`objects.swap` of a tree; modules whose tensors move together have their versions where these are.
 
     `made` is {old name: the new tensors that are made of it, with others}, which `swaps` does not say.
@@ -138,7 +138,7 @@ def version_differences(found: Node, expected: Node) -> Iterator[str]:
 
 def by_module(tree: Node, at: str = "") -> Mapping:
     """The versions of all state dicts in a tree, by the names of modules that begin as those of their tensors do."""
-    found: tuple[tuple[Key, Node], ...] = ()
+    found: Pairs = ()
     if isinstance(tree, Mapping):
         if isinstance(said := versions_of(tree), Mapping):
             found = tuple((f"{at}.{key!s}".strip("."), one) for key, one in said.items)

@@ -18,8 +18,7 @@ FOLDERS = {
     "steps": ("latest", "global_step2/mp_rank_00_model_states.pt",
               "global_step2/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "zero_to_fp32.py"),
     "deepspeed": ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"),
-    "accelerate": ("model.safetensors", "optimizer.bin", "random_states_0.pkl"),
-    "": ("config.json", "model.safetensors", "optimizer.pt"),
+    "": ("config.json", "model.safetensors", "optimizer.pt", "optimizer.bin", "random_states_0.pkl"),
 }  # fmt: skip
 """Names as torch 2.13, accelerate 1.15, transformers 5.23 and DeepSpeed 0.19 write them."""
 

@@ -35,7 +35,7 @@ from paramtool.formats.torch.names import Bounds, names_of
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry, Module, unescaped_name
 from paramtool.model.dtype import DTYPES
-from paramtool.model.objects import MAX_DEPTH, Again, Key, Leaf, Node, Opaque, Sequence, TensorRef, stub, word
+from paramtool.model.objects import MAX_DEPTH, Again, Key, Leaf, Node, Opaque, Path, Sequence, TensorRef, stub, word
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import MAX_AXES, MAX_EXTENT, Shape, View
 
@@ -240,7 +240,6 @@ BACKREFS = "_backrefs"
 MAX_NUMBERS = 1 << 16
 """The longest array of numbers that is read as values: the keys or values of a dict."""
 MAX_PRIMITIVE_NBYTES = 64
-Path = tuple[str, ...]
 T = TypeVar("T")
 
 

@@ -28,11 +28,11 @@ from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, Unknown
 from paramtool.model.objects import (
-    Key,
     Leaf,
     Mapping,
     Node,
     Opaque,
+    Pairs,
     Sequence,
     TensorRef,
     items_of,
@@ -90,7 +90,7 @@ class OptimizerStates:
     """The padding after each parameter of a group, empty where there is none."""
     mappings: tuple[Map[str, tuple[int, int]], ...]
     """{parameter: first element and number of elements} of each group; empty where the file has none."""
-    rest: tuple[tuple[Key, Node], ...]
+    rest: Pairs
     """What else is kept: the loss scaler, the limit of gradients."""
 
 

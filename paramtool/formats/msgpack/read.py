@@ -28,8 +28,7 @@ from paramtool.formats.msgpack import codes
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry, Section, Unreadable, Value
 from paramtool.model.dtype import DTYPES
-from paramtool.model.nested import Path
-from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, TensorRef, stub
+from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Path, Sequence, TensorRef, stub
 from paramtool.model.storage import ByteRange, Encoded, SourceFile, Storage
 from paramtool.model.view import MAX_AXES, MAX_EXTENT, Shape, View, contiguous
 

@@ -21,8 +21,8 @@ from paramtool.formats.msgpack import codes
 from paramtool.formats.output import OutputFile, Segment, is_utf8, joined, tensor_above
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.nested import SEPARATOR, Path, leaves, nested
-from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, TensorRef, content_of, map_children
+from paramtool.model.nested import SEPARATOR, leaves, nested
+from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Path, Sequence, TensorRef, content_of, map_children
 from paramtool.model.plan import Plan, Target
 from paramtool.model.view import contiguous
 

@@ -27,6 +27,8 @@ from paramtool.model.objects import (
     Mapping,
     Node,
     Opaque,
+    Pairs,
+    Path,
     Scalar,
     Sequence,
     TensorRef,
@@ -89,7 +91,6 @@ _VALUES = (INERT - _CHANGING) | {"torch.Size", "torch.device", LAYOUT}
 """Classes of objects that never change: whether two places hold one of them or two equal ones makes no difference."""
 _OF_PROCESS = frozenset(("_thread_id", "_hash", "_dim_group_names"))
 """Attributes of a DeviceMesh that are of the process that saved it (torch/distributed/device_mesh.py)."""
-Path = tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -253,7 +254,7 @@ class Walk:
         args = self.node(value.args, (*path, "args"))
         return Opaque(DTYPE, (("args", args), ("state", self.node(value.state, (*path, "state")))))
 
-    def _pairs(self, items: Iterable[tuple[object, object]], path: Path) -> tuple[tuple[Key, Node], ...]:
+    def _pairs(self, items: Iterable[tuple[object, object]], path: Path) -> Pairs:
         pairs = []
         for number, (key, child) in enumerate(items):
             part, kept = self._key(key, number, path)

@@ -38,8 +38,7 @@ from paramtool.formats.zip.write import ALIGNMENT, archive
 from paramtool.grouping import grouped
 from paramtool.model import objects
 from paramtool.model.dtype import DTYPES, DType
-from paramtool.model.nested import Path
-from paramtool.model.objects import Key, Leaf, Node, Opaque, Sequence, TensorRef
+from paramtool.model.objects import Key, Leaf, Node, Opaque, Path, Sequence, TensorRef
 from paramtool.model.plan import Copy, Plan, Target
 from paramtool.model.view import Shape, View, contiguous, contiguous_strides
 

@@ -23,7 +23,7 @@ from paramtool.formats.torch._classes import (
     takes_weights_only,
     unfit,
 )
-from paramtool.formats.torch.names import Path, names_of
+from paramtool.formats.torch.names import names_of
 from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.checkpoint import unescaped_name
 from paramtool.model.nested import flat
@@ -36,6 +36,8 @@ from paramtool.model.objects import (
     Mapping,
     Node,
     Opaque,
+    Pairs,
+    Path,
     Sequence,
     TensorRef,
     pairs_of,
@@ -137,7 +139,7 @@ def _with_all(kept: Node | None, order: Iterable[str]) -> Node:
     return replace(kept, items=(*kept.items, *missing)) if isinstance(kept, Mapping) and missing else kept
 
 
-def _flat(order: Iterable[str], rest: tuple[tuple[Key, Node], ...] = ()) -> Node:
+def _flat(order: Iterable[str], rest: Pairs = ()) -> Node:
     return Mapping(ORDERED, (*((name, TensorRef(name)) for name in order), *rest))
 
 

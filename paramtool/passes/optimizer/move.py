@@ -17,7 +17,7 @@ from paramtool.grouping import grouped
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.nested import SEPARATOR
-from paramtool.model.objects import EMPTY, Key, Leaf, Node, TensorRef
+from paramtool.model.objects import EMPTY, Key, Leaf, Node, Path, TensorRef
 from paramtool.model.optimizer import (
     Binding,
     EntryKey,
@@ -468,8 +468,8 @@ class Moving:
     def write_trees(self, made: Made) -> Written:
         """The new node of optax, whose trees have the names of the parameters."""
         by_name = optax.paths(self.checkpoint.objects, self.names.values())
-        tensors: dict[tuple[str, tuple[str, ...]], Node] = {}
-        new: dict[tuple[str, ...], list[tuple[str, ...]]] = {path: [] for path in by_name.values()}
+        tensors: dict[tuple[str, Path], Node] = {}
+        new: dict[Path, list[Path]] = {path: [] for path in by_name.values()}
         names: dict[EntryKey, str] = {}
         base = self.state.at.replace(".", SEPARATOR)
         for key, name in self.names.items():
@@ -496,7 +496,7 @@ class Moving:
                 items.append((name.removeprefix(f"{self.state.at}/"), self.placed(value, name)))
         return objects.Mapping("dict", tuple(items)), {k: self.called(*pair) for k, pair in enumerate(entries)}
 
-    def path_in_tree(self, name: str, path: tuple[str, ...], called: str) -> tuple[str, ...]:
+    def path_in_tree(self, name: str, path: Path, called: str) -> Path:
         """The path of a new parameter in the trees of optax: it is where its name says, beside the old one."""
         holder = name.removesuffix(SEPARATOR.join(path))
         if any(SEPARATOR in part for part in path):

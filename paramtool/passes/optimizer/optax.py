@@ -23,7 +23,7 @@ from paramtool.errors import some
 from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.nested import SEPARATOR, leaves
-from paramtool.model.objects import EMPTY, Mapping, Node, TensorRef, outermost, word
+from paramtool.model.objects import EMPTY, Mapping, Node, Path, TensorRef, outermost, word
 from paramtool.model.optimizer import Group, OptimizerState, Slot, SlotKind, StateEntry
 from paramtool.model.view import Shape, Shapes
 from paramtool.passes.optimizer.tree import put
@@ -47,17 +47,16 @@ UNSAID = (
     "optax does not save which transformations there are: one that takes the norm of a whole tensor (LAMB, LARS) "
     "trains joined or split parameters in another way"
 )
-_Path = tuple[str, ...]
 
 
 class SlotTree(NamedTuple):
     """A mapping of an optimizer that has the names of the parameters."""
 
-    at: _Path
+    at: Path
     """Its path below the optimizer."""
-    tensors: Map[_Path, str]
+    tensors: Map[Path, str]
     """{path of a parameter: what is kept for it}"""
-    masked: Sequence[_Path]
+    masked: Sequence[Path]
     """The paths of empty dicts: of parameters, or of mappings of parameters."""
 
 
@@ -96,7 +95,7 @@ def states(checkpoint: Checkpoint, shapes: Shapes) -> Iterator[OptimizerState]:
         yield OptimizerState(".".join(place), FORM, f"optax ({fields})", tuple(entries), (group,), refused=refused)
 
 
-def _slot(tree: SlotTree, path: _Path, shapes: Shapes, shape: Shape | None) -> Slot:
+def _slot(tree: SlotTree, path: Path, shapes: Shapes, shape: Shape | None) -> Slot:
     """What a transformation keeps for a parameter; it is of an unknown kind where it has another shape."""
     tensor = tree.tensors[path]
     kind = KINDS.get(("", *tree.at)[-1], "unknown")
@@ -105,11 +104,11 @@ def _slot(tree: SlotTree, path: _Path, shapes: Shapes, shape: Shape | None) -> S
     return Slot(SEPARATOR.join(tree.at), kind, tensor)
 
 
-def slot_trees(node: Node, names: Map[_Path, object]) -> list[SlotTree]:
+def slot_trees(node: Node, names: Map[Path, object]) -> list[SlotTree]:
     """The mappings below an optimizer that have the names of the parameters, in order, and none that is inside one."""
     inner = {path[:k] for path in names for k in range(1, len(path) + 1)}
 
-    def tree_of(node: Node, around: Node | None) -> tuple[Map[_Path, str], Sequence[_Path]] | None:
+    def tree_of(node: Node, around: Node | None) -> tuple[Map[Path, str], Sequence[Path]] | None:
         """A mapping as a tree of the parameters; None if it has other names, or lacks one."""
         ends = dict(_ends(node))
         tensors = {path: child.name for path, child in ends.items() if isinstance(child, TensorRef)}
@@ -121,7 +120,7 @@ def slot_trees(node: Node, names: Map[_Path, object]) -> list[SlotTree]:
     return [SlotTree(at, *found) for at, found in outermost(node, tree_of, (Mapping,))]
 
 
-def _ends(node: Node, path: _Path = ()) -> Iterator[tuple[_Path, Node]]:
+def _ends(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
     """[(path, what is there)] of all in mappings that is no mapping, or an empty one."""
     if not isinstance(node, Mapping) or not node.items:
         yield path, node
@@ -130,9 +129,9 @@ def _ends(node: Node, path: _Path = ()) -> Iterator[tuple[_Path, Node]]:
         yield from _ends(child, (*path, word(key)))
 
 
-def _mappings(node: Node) -> Iterator[tuple[_Path, dict[_Path, str]]]:
+def _mappings(node: Node) -> Iterator[tuple[Path, dict[Path, str]]]:
     """[(path, {path below it: tensor})] of all mappings in mappings, the outer ones first."""
-    todo: list[tuple[_Path, Node]] = [((), node)]
+    todo: list[tuple[Path, Node]] = [((), node)]
     for at, node in todo:
         if isinstance(node, Mapping):
             yield at, dict(leaves(node))
@@ -142,13 +141,13 @@ def _mappings(node: Node) -> Iterator[tuple[_Path, dict[_Path, str]]]:
 # Writing
 
 
-def paths(objects: Node, names: Collection[str]) -> dict[str, _Path]:
+def paths(objects: Node, names: Collection[str]) -> dict[str, Path]:
     """{name: path below the mapping of the parameters}, of those with these names; empty where no mapping has them."""
     found = [below for _, below in _mappings(objects) if {*below.values()} == {*names}]
     return {name: path for path, name in found[-1].items()} if found else {}
 
 
-def rebuilt(node: Node, new: Map[_Path, Sequence[_Path]], tensors: Map[tuple[str, _Path], Node]) -> Node:
+def rebuilt(node: Node, new: Map[Path, Sequence[Path]], tensors: Map[tuple[str, Path], Node]) -> Node:
     """An optimizer with other parameters: `new` has the paths at the place of each old one.
 
     `tensors` is {(slot, new path): the tensor that is kept}.  An empty dict for several parameters stays where none of
@@ -156,7 +155,7 @@ def rebuilt(node: Node, new: Map[_Path, Sequence[_Path]], tensors: Map[tuple[str
     """
     made = node
     for one in slot_trees(node, new):
-        items: dict[_Path, Node] = {}
+        items: dict[Path, Node] = {}
         for path in new:
             mask = next((mask for mask in one.masked if path[: len(mask)] == mask), None)
             stays = mask is not None and all([*new[it]] == [it] for it in new if it[: len(mask)] == mask)
@@ -166,7 +165,7 @@ def rebuilt(node: Node, new: Map[_Path, Sequence[_Path]], tensors: Map[tuple[str
     return made
 
 
-def _nested(items: Iterable[tuple[_Path, Node]]) -> Mapping:
+def _nested(items: Iterable[tuple[Path, Node]]) -> Mapping:
     """Mappings in mappings, from paths."""
     by_key = grouped((path[0], (path[1:], node)) for path, node in items)
     made = ((key, below[0][1] if not below[0][0] else _nested(below)) for key, below in by_key.items())
