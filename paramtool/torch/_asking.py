@@ -95,14 +95,14 @@ def judged(
     """The verdict on a model, and the questions that bytes have to decide.
 
     Names are judged as of any variant.  Where a model has code of its own, that code says what is missing or left over,
-    and only tensors that it leaves as they are are judged; where it does not show, nothing is.
+    and only tensors that it leaves as they are are judged; where it does not show, ties are, by the file's names.
     """
     parts = held.inside() if asked.own else ()
     verdict, questions = judge(wanted, replace(held.part, entries=omit(held.part.entries, parts)), whole)
     if asked.answer is None:
         verdict = replace(verdict, unused=(*verdict.unused, *sorted(held.objects - wanted.keys())))
         if asked.own:
-            return replace(verdict, shapes=(), types=()), ()
+            return replace(verdict, shapes=(), types=()), questions
         types = [*filter(_is_final, verdict.types)]
         types += (TypeClash(name, "an object", "a tensor") for name in sorted(held.objects & wanted.keys()))
         return replace(verdict, types=tuple(types)), questions

@@ -101,9 +101,10 @@ def load_model(
 
     torch's own `load_state_dict` puts the values in, with the versions of modules and the extra state that the file
     holds, so that hooks, overrides and upgrades of the modules run as after `torch.load`, and once.  What torch's own
-    would do is tried on a copy of the model without memory.  With any other, names, shapes and ties are found wrong
-    only while the model is loaded, and the error names the tensors that changed before; and all that it is given is
-    read into memory first, as by torch.load without mmap, since it may keep any of it.
+    and that of known libraries would do is tried on a copy of the model without memory.  With any other, ties are
+    judged before by the names of the file, and names, shapes, and ties of what the code renames are found wrong only
+    while the model is loaded: the error names the tensors that changed before; and all that it is given is read into
+    memory first, as by torch.load without mmap, since it may keep any of it.
 
     Objects are made where they are data: of the standard library, arrays, tensors of torch, and what this process lets
     `torch.load(weights_only=True)` make, such as torchao's tensors where torchao was imported.  A model with a

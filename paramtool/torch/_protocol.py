@@ -278,7 +278,7 @@ def _is_own(module: nn.Module, name: str) -> bool:
     return getattr(getattr(module, name), "__func__", None) is not getattr(nn.Module, name)
 
 
-KNOWN = ("torch", "torchao", "bitsandbytes")
+KNOWN = ("torch", "torchao", "bitsandbytes", "transformers")
 """Packages whose code for loading keeps nothing outside of the module that it loads."""
 
 

@@ -290,6 +290,25 @@ def test_under_a_prefix(make: Maker, strict: bool, tmp_path: Path) -> None:
     assert everything(mine) == everything(theirs)
 
 
+OWN = [make for make in OF_TORCH.values() if isinstance(make, type)]
+
+
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("make", OWN)
+def test_a_tie_that_the_file_contradicts_is_refused_before_the_model_changes(
+    make: Maker, assign: bool, tmp_path: Path
+) -> None:
+    """Whatever code the model has for loading."""
+    mine, source = seeded(make, 1), seeded(make, 0)
+    mine.head, source.head = (nn.Linear(4, 4, bias=False) for _ in range(2))
+    mine.head.weight = mine.body.weight  # type: ignore[union-attr]
+    torch.save(source.state_dict(), path := tmp_path / "m.pt")
+    before = everything(mine)
+    with pytest.raises(TieError, match=r"ties '(body|head).weight' and '(body|head).weight'"):
+        paramtool.torch.load_model(mine, path, assign=assign)
+    assert everything(mine) == before
+
+
 def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """What a model saves of its own, as it is."""
     both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))

@@ -152,3 +152,21 @@ def same(theirs: nn.Module, mine: nn.Module, on_meta: tuple[str, ...], dtype: to
         for name, tensor in one.items():
             groups.setdefault(id(tensor), []).append(name)
         assert all(len({id(other[name]) for name in names}) == 1 for names in groups.values()), how
+
+
+@pytest.mark.parametrize("name", ["backbone.embeddings.weight", "backbone.embedding.weight"])
+@pytest.mark.parametrize("model_type", ["mamba", "mamba2"])
+def test_a_tie_is_judged_behind_a_hook_of_transformers(model_type: str, name: str, tmp_path: Path) -> None:
+    """A pre-hook of the model renames `embedding` of older files: that is known before the model changes."""
+    mine = zoo_models.small(model_type, tie_word_embeddings=True)
+    state = {n: one.clone() for n, one in mine.state_dict().items()}
+    state[name] = state.pop("backbone.embeddings.weight") + 1
+    torch.save(state, path := tmp_path / "m.pt")
+    before = everything(mine)
+    with pytest.raises(paramtool.TieError, match=r"lm_head.weight"):
+        paramtool.torch.load_model(mine, path)
+    assert everything(mine) == before
+    state["lm_head.weight"] = state[name]
+    torch.save(state, path)
+    paramtool.torch.load_model(mine, path)
+    assert torch.equal(mine.state_dict()["backbone.embeddings.weight"], state[name])
