@@ -4,8 +4,8 @@ python docs/make_tie_table.py > paramtool/model/ties.json
 
 Each class is built on the meta device, with two layers, a config that ties, and otherwise the defaults.  Where files of
 save_pretrained have other names than the model, the class has a row for these, too.  Ties whose names depend on the
-config, such as those of layers, are left out; `lacking` has the classes of which some are, and those that were not
-built.
+config, such as those of layers, are left out: all that have a number, but for those of a first layer alone, which are
+the same with three layers.  `lacking` has the classes of which some are left out, and those that were not built.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 
-from paramtool.torch._saved_names import as_saved
+from paramtool.torch._saved_names import saved_names
 
 LAYERS = (
     "num_hidden_layers", "num_layers", "n_layer", "encoder_layers", "decoder_layers", "num_decoder_layers", "depth",
@@ -92,17 +92,24 @@ def ties(cls: type[Any]) -> tuple[list[dict[str, str]], bool]:
         kept = {n: first for n, first in found.items() if is_plain(n) and n.endswith(("weight", "bias"))}
         return [kept], bool(found) and kept == found
     found = model.get_expanded_tied_weights_keys(all_submodels=True)
-    kept = {name: first for name, first in found.items() if is_plain(name) and is_plain(first)}
+    more = built(cls, layers + 1).get_expanded_tied_weights_keys(all_submodels=True) if layers else {}
+    is_first = found == more and not any(numbers(name) - {"0"} for tie in found.items() for name in tie)
+    kept = {n: first for n, first in found.items() if is_first or not numbers(n) | numbers(first)}
+    kept = {name: first for name, first in kept.items() if is_plain(name) and is_plain(first)}
     own = {name: torch.empty(2, 2, device="meta") for name in (*kept, *kept.values())}
-    names = {id(tensor): name for name, tensor in as_saved(model, own).items()}
-    saved = {names.get(id(own[name]), name): names.get(id(own[first]), first) for name, first in kept.items()}
+    names, _ = saved_names(model, own)
+    saved = {names.get(name, name): names.get(first, first) for name, first in kept.items()}
     return [kept] if saved == kept else [kept, saved], kept == found
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name is that of a tensor, and has no number of a layer."""
-    words = name.split(".")
-    return not any(word.isdecimal() for word in words) and all(word.isidentifier() for word in words)
+    """Whether a name is that of a tensor, and no pattern."""
+    return all(word.isidentifier() or word.isdecimal() for word in name.split("."))
+
+
+def numbers(name: str) -> set[str]:
+    """The numbers in a name, such as those of layers."""
+    return {word for word in name.split(".") if word.isdecimal()}
 
 
 def text() -> str:
