@@ -43,6 +43,7 @@ from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import INERT, Checkpoint, LayerPart, prefix_of
 from paramtool.model.conventions import COUNTERS, NEUTRAL, NORMS, of_kind
+from paramtool.model.described import difference
 from paramtool.model.optimizer import Binding, OptimizerState, Slot
 from paramtool.model.plan import Copy, Plan, Target, check, whole
 from paramtool.model.storage import ByteRange
@@ -257,7 +258,7 @@ def planned(
             maps=tuple(options.map),
             flatten=options.flatten,
             partial=options.partial,
-            same=lambda a, b: (a.dtype, a.shape) == (b.dtype, b.shape) and same_window(opened, a, opened, b),
+            same=lambda a, b: _is_same(opened, a, opened, b),
         )
     where = model.path if model.files else "the model"
     if not into.targets:
@@ -281,9 +282,15 @@ def planned(
     if not options.partial:
         _refuse_lost(checkpoint, model, into)
     warnings = [*doubts, *(f"{where}: {text}; its weights stay as they are" for text in refused)]
+    if found := _uncompared(into, checkpoint, model):
+        warnings.append(f"the models may differ in {found}, which is not compared; run both to see whether they do")
     if missing and len(into.networks) < len(theirs):
         warnings.append(f"no recurrent network was found in the source; {missing}")
     return into, tuple(warnings)
+
+
+def _is_same(first: Source, a: View, second: Source, b: View) -> bool:
+    return (a.dtype, a.shape) == (b.dtype, b.shape) and same_window(first, a, second, b)
 
 
 def _refuse_lost(checkpoint: Checkpoint, model: Checkpoint, into: Into) -> None:
@@ -508,6 +515,39 @@ def _unsaid(into: Into, source: Checkpoint, model: Checkpoint) -> Iterator[str]:
         )
 
 
+def _uncompared(into: Into, source: Checkpoint, model: Checkpoint) -> str:
+    """What two files that describe computations do not say literally alike; empty where one says nothing."""
+    ours, theirs = (
+        [found for row in MODELS if one.format in row.formats and (found := row.described(one))]
+        for one in (source, model)
+    )
+    names: dict[str, str] = {}
+    if not (ours and theirs):
+        return ""
+    try:
+        if found := difference(ours, theirs, names):
+            return found
+    except RecursionError:
+        return "what is nested too deeply"
+
+    def words(one: Checkpoint, name: str) -> list[str]:
+        """What a description can call a tensor, the nearest first."""
+        part = one.parts.get(name)
+        return [name, *(part.layer.split("/")[::-1] if part else ())]
+
+    for name, target in into.targets.items():
+        place = next((names[word] for word in words(model, name) if word in names), "")
+        if not all(place in words(source, other) for copy in target.copies for other in copy.names):
+            return f"the place of {name!r}"
+    mine, others = source.views(), model.views()
+    with Source(source) as first, Source(model) as second:
+        for name, other in names.items():
+            a, b = mine.get(other), others.get(name)
+            if (a or b) and name not in into.targets and not (a and b and _is_same(first, a, second, b)):
+                return repr(other)
+    return ""
+
+
 # --- The files of models whose weights can be replaced, as a table: what `convert --into` takes ----------------------
 
 
@@ -524,6 +564,8 @@ class ModelFormat:
     its own."""
     differences: Callable[[str, Checkpoint, Mapping[str, str]], Iterable[str]]
     """What somebody else's code reads otherwise in the output at a path: {name: SHA-256 of its elements}."""
+    described: Callable[[Checkpoint], object]
+    """What such a file says that the model computes, as `model.described`; empty where it has weights alone."""
     judge: str = ""
     """The library whose code that is; empty if only paramtool reads the output back."""
 
@@ -534,9 +576,10 @@ MODELS = (
         ("keras zip", "keras hdf5", "hdf5"),
         lambda model, targets, name: hdf5_into.lay_out(model, targets),
         hdf5_into.differences,
+        hdf5_into.described,
         "h5py",
     ),
-    ModelFormat("ONNX", ("onnx",), onnx_into.lay_out, lambda path, written, names: ()),
+    ModelFormat("ONNX", ("onnx",), onnx_into.lay_out, lambda path, written, names: (), onnx_into.described),
 )
 
 

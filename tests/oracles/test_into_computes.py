@@ -6,7 +6,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -982,3 +982,117 @@ def test_the_way_between_layers_of_keras(name: str, suffix: str, tmp_path: Path)
     np.testing.assert_allclose(found, source.predict(x, verbose=0), atol=ATOL)
     with pytest.raises(LayoutError, match="function of its"):
         paramtool.convert(paths[0], tmp_path / f"bad{suffix}", into=paths[2])
+
+
+# --- what is not compared is said ------------------------------------------------------------------------------------
+
+
+def two_inputs(function: Any) -> Any:
+    """A model of two layers of one shape, and what is made of both."""
+    x = keras.Input((6, 4), name="x")
+    return keras.Model(x, k.Dense(3, name="end")(function(k.Dense(5, name="one")(x), k.Dense(5, name="two")(x))))
+
+
+def attention(*order: int, **more: Any) -> Any:
+    def made(a: Any, b: Any) -> Any:
+        layer = k.MultiHeadAttention(2, 3, name="mha")
+        return layer(*[(a, b)[i] for i in order], **more)
+
+    return made
+
+
+def states(part: int) -> Any:
+    return lambda a, b: k.Reshape((1, 5))(k.LSTM(5, return_state=True, name="rnn")(a)[part])
+
+
+UNLIKE: dict[str, tuple[Any, Any]] = {
+    "axis of a softmax": (lambda a, b: k.Softmax(axis=1)(a), lambda a, b: k.Softmax(axis=2)(a)),
+    "axes of a product": (lambda a, b: k.Dot((2, 1))([a, k.Permute((2, 1))(b)]), lambda a, b: k.Dot((2, 2))([a, b])),
+    "how it is enlarged": (
+        lambda a, b: k.Reshape((-1, 5))(k.UpSampling2D()(k.Reshape((6, 1, 5))(a))),
+        lambda a, b: k.Reshape((-1, 5))(k.UpSampling2D(interpolation="bilinear")(k.Reshape((6, 1, 5))(a))),
+    ),
+    "part of the states": (states(1), states(2)),
+    "a part of the outputs": (lambda a, b: a[:, :3], lambda a, b: a[:, 3:]),
+    "query and value": (attention(0, 1), attention(1, 0)),
+    "an argument of a call": (attention(0, 1), attention(0, 1, use_causal_mask=True)),
+    "inside another model": (
+        lambda a, b: inner(k.Softmax(axis=1))(a),
+        lambda a, b: inner(k.Softmax(axis=2))(a),
+    ),
+}  # fmt: skip
+
+
+def inner(*layers: Any) -> Any:
+    return keras.Sequential([keras.Input((6, 5)), k.Dense(5, name="inside"), *map(fresh, layers)], name="inner")
+
+
+def not_compared(folder: Path, source: str, model: str) -> bool:
+    output = folder / f"{source} in {model}"
+    report = paramtool.convert(folder / source, output, into=folder / model)
+    (said,) = [one for one in report.warnings if "not compared" in one] or [""]
+    assert bool(said) == ("run both" in said)
+    return bool(said)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("name", UNLIKE)
+def test_what_two_models_of_keras_differ_in_is_named(name: str, suffix: str, tmp_path: Path) -> None:
+    """They are filled, and compute something else, which the command does not pass over."""
+    for at, function in zip(("s", "other"), UNLIKE[name], strict=True):
+        keras.utils.set_random_seed(len(at))
+        saved_model(two_inputs(function), tmp_path / f"{at}{suffix}")
+        saved_model(noisy(two_inputs(function)), tmp_path / f"{at} again{suffix}")
+    for at in ("s", "other"):
+        assert not not_compared(tmp_path, f"{at} again{suffix}", f"{at}{suffix}")
+    assert not_compared(tmp_path, f"s again{suffix}", f"other{suffix}")
+
+
+class Two(nn.Module):
+    """Two layers of one shape, and what is made of both."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.one, self.two, self.end = nn.Linear(4, 5), nn.Linear(4, 5), nn.Linear(5, 3)
+        self.rnn, self.function = nn.LSTM(5, 5, batch_first=True), function
+        self.register_buffer("scale", torch.rand(5) + 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.end(self.function(self, self.one(x), self.two(x)))
+        return out
+
+
+def enlarged(x: torch.Tensor, mode: str) -> torch.Tensor:
+    return nn.functional.interpolate(x.transpose(1, 2), scale_factor=2.0, mode=mode).transpose(1, 2)
+
+
+UNLIKE_IN_ONNX: dict[str, tuple[Any, Any]] = {
+    "axis of a softmax": (lambda m, a, b: a.softmax(1), lambda m, a, b: a.softmax(2)),
+    "order of a product": (
+        lambda m, a, b: a @ b.transpose(1, 2) @ a, lambda m, a, b: b @ a.transpose(1, 2) @ a
+    ),
+    "how it is enlarged": (
+        lambda m, a, b: enlarged(a, "nearest"), lambda m, a, b: enlarged(a, "linear"),
+    ),
+    "part of the states": (
+        lambda m, a, b: m.rnn(a)[1][0].transpose(0, 1), lambda m, a, b: m.rnn(a)[1][1].transpose(0, 1)
+    ),
+    "a part of the outputs": (lambda m, a, b: a[:, :3] + b[:, :3], lambda m, a, b: a[:, 3:] + b[:, 3:]),
+    "which of two layers": (lambda m, a, b: (a * b).softmax(1) + a, lambda m, a, b: (a * b).softmax(1) + b),
+    "a number": (lambda m, a, b: a * 0.5 + b, lambda m, a, b: a * 0.25 + b),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
+@pytest.mark.parametrize("name", UNLIKE_IN_ONNX)
+def test_what_two_graphs_differ_in_is_named(name: str, dynamo: bool, tmp_path: Path) -> None:
+    """They are filled, or refused; a graph of the same program gets the weights of another without a word."""
+    for at, function in zip(("s", "other"), UNLIKE_IN_ONNX[name], strict=True):
+        for again in ("", " again"):
+            exported(
+                filled_with_noise(Two(function)), torch.rand(1, 6, 4), tmp_path / f"{at}{again}.onnx", dynamo=dynamo
+            )
+    for at in ("s", "other"):
+        assert not not_compared(tmp_path, f"{at} again.onnx", f"{at}.onnx")
+    with suppress(LayoutError):
+        assert not_compared(tmp_path, "s again.onnx", "other.onnx")

@@ -21,6 +21,7 @@ from paramtool.formats.hdf5.keras_config import STACK, KerasConfig, Layer, cells
 from paramtool.model import conventions
 from paramtool.model.checkpoint import Entries, LayerPart, Module
 from paramtool.model.curves import PLACES, made
+from paramtool.model.described import Name
 from paramtool.model.images import (
     CHANNEL,
     FIRST,
@@ -105,7 +106,7 @@ def parts(
         settings = _settings(layer or next(filter(None, around), None), axes)
         rows = conventions.of_kind(kind, "keras") + conventions.of_kind(kind, "tf_keras")
         title = _title(path, is_vars, titles, by_path)
-        title = title if named[title] == 1 else path
+        title = title if named[title] == 1 else f"{title}/{path}"
         for key, name in names.items():
             role = next((row.tensors[own[key]] for row in rows if own.get(key) in row.tensors), None)
             is_state = path.rpartition("/")[2] in STATES or key in STATES
@@ -114,13 +115,14 @@ def parts(
     return found
 
 
-INERT = re.compile(
-    r"(?!hidden_)(name|trainable|module|registered_name|autocast|\w*dtype\w*|\w*init(ializer)?|\w*_(regularizer|"
-    r"constraint)|(batch_)?input_\w+|batch_shape|layers?|use_bias|bias|scale|center|data_format|momentum|\w*dropout|rate|"
-    r"seed|noise_shape|stateful|renorm\w*|virtual_batch_size|fused|synchronized|lora_\w+|quantization_\w+|axis|weights)"
+UNUSED = re.compile(
+    r"(?!hidden_)(trainable|module|registered_name|autocast|\w*dtype\w*|\w*init(ializer)?|\w*_(regularizer|"
+    r"constraint)|(batch_)?input_(?!layers)\w+|batch_shape|build_config|momentum|\w*dropout|rate|seed|noise_shape|"
+    r"stateful|renorm\w*|virtual_batch_size|fused|synchronized|lora_\w+|quantization_\w+|weights|use_bias|center)"
 )
-"""Settings of layers on which no output depends in inference, or which the names and the shapes of tensors show, or
-the order of a flattened image."""
+"""Settings of layers on which no output depends in inference, or which the tensors of the layer show."""
+INERT = re.compile(rf"{UNUSED.pattern}|name|layers?|bias|scale|data_format|axis")
+"""These, and what the names and the shapes of tensors show, or the order of a flattened image."""
 
 
 def _settings(layer: Layer | None, axes: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, object]:
@@ -140,6 +142,23 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in config.items()
         if not INERT.fullmatch(str(key))
     }
+
+
+def described(value: Any) -> Any:
+    """A configuration as `model.described` has it: names, and what outputs depend on."""
+    if isinstance(value, dict) and value.get("class_name") == "__keras_tensor__":
+        value = value["config"]["keras_history"]
+    if isinstance(value, dict):
+        own = value.get("config") or {}
+        kept = {**value, "config": plain(own) | {"name": own.get("name")}} if class_of(value) in CLASSES else value
+        return {
+            key: Name(one) if key == "name" and isinstance(one, str) else described(one)
+            for key, one in kept.items() if not UNUSED.fullmatch(str(key))
+        }  # fmt: skip
+    if not isinstance(value, (list, tuple)):
+        return value
+    is_call = len(value) > 2 and isinstance(value[0], str) and all(type(one) is int for one in value[1:3])
+    return [*map(Name, value[:is_call]), *map(described, value[is_call:])]
 
 
 def _by_name(config: KerasConfig) -> dict[str, Layer]:
@@ -238,6 +257,8 @@ ELEMENTWISE = re.compile(
     re.IGNORECASE,
 )
 """Operations of `keras.ops`, and of TensorFlow in Keras 2, that keep the order of axes."""
+DAMAGED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What a configuration of another form raises."""
 Ref = tuple[str, int]
 """(the name of a layer, which of its calls)"""
 
@@ -250,7 +271,7 @@ def walked(model: Mapping[str, Any]) -> _Walk | None:
             walk.flow.ends([one.signal])
             if len(one.dims) > 2 and one.makers:
                 walk.convolved(one, LAST)
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
+    except DAMAGED:
         return None
     return walk
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO, NamedTuple
@@ -194,6 +195,13 @@ def elmo_modules(names: Iterable[str]) -> list[Module]:
 # --- Keras files, and other HDF5 files, with the values of some datasets replaced and every other byte as it was -----
 #
 # A dataset that is stored as one run of bytes is replaced in place.  In a `.keras` zip the CRC of the weights follows.
+
+
+def described(model: Checkpoint) -> object:
+    """What a model computes, by its configuration; empty where it has none of a known form."""
+    with suppress(*_keras_layers.DAMAGED):
+        return _keras_layers.described(KerasConfig.of(model.metadata).model)
+    return {}
 
 
 def lay_out(model: Checkpoint, targets: Mapping[str, Target]) -> tuple[OutputFile, ...]:

@@ -70,6 +70,13 @@ def lay_out(model: Checkpoint, targets: Mapping[str, Target], name: str = "") ->
     return OutputFile(location, data), OutputFile(name or "model.onnx", segments)
 
 
+def described(model: Checkpoint) -> object:
+    """What a model computes, by its nodes."""
+    file, source = open_source(model.path)
+    with file:
+        return walked(Reader(Contents(file, source.nbytes), model.path), source).described
+
+
 def _refuse(model: Checkpoint, targets: Mapping[str, Target], walk: GraphWalk) -> None:
     """PlanError that names every tensor that cannot have other values."""
     views = model.views()

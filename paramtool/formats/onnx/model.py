@@ -33,6 +33,7 @@ from paramtool.formats.onnx.proto import EXTERNAL, PACKED, STRING, TENSOR, TYPED
 from paramtool.formats.protobuf import Message, Reader, Span, signed
 from paramtool.formats.strict_json import strict
 from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Entry, Module, Unreadable, Value
+from paramtool.model.described import Name
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.images import FIRST, Signal, image
 from paramtool.model.paths import named_beside
@@ -137,12 +138,15 @@ class GraphWalk:
     """Initializers of the main graph that callers replace: zeros that stand for an initial state."""
     in_function: bool = False
     """Whether the nodes of a function are being walked, whose weights can be its inputs."""
+    described: list[dict[str, Any]] = field(default_factory=list)
+    """What the model computes, as `model.described` has it; the tensors of Constant nodes are values."""
     defects: list[str] = field(default_factory=list)
     more: int = 0
     """The number of defects that were not kept."""
 
     def model(self, model: Message) -> None:
         """Walk the main graph, then graphs for training, then functions that nodes can call."""
+        self.described.append({"opset": [*map(self.reader.content, model.get("opset_import", ()))]})
         self.graph(model["graph"][0], "", {}, 0)
         for k, span in enumerate(model.get("training_info", ())):
             info = self.reader.message(span, proto.TRAINING_INFO)
@@ -194,6 +198,7 @@ class GraphWalk:
                 self.uses.images[name] = image(shape[1], FIRST, len(shape) - 1)._replace(is_input=True)
         self.nodes(graph.get("node", ()), prefix, scope, depth)
         self.uses.flow.ends(self.uses.signals.get(prefix + name, Signal()) for name in made)
+        self.described.append({"graph": [Name(prefix + name) for name in (*given, *made)]})
 
     def nodes(self, spans: Sequence[Span], prefix: str, scope: Scope, depth: int) -> None:
         """Walk the nodes of one graph, in the order in which they run."""
@@ -218,6 +223,15 @@ class GraphWalk:
                 self.graph(span, f"{prefix}{label}/{name}.{k}/", scope, depth + 1, around=prefix)
         inputs = tuple(self.reader.texts(node, "input"))
         keys = [name and (scope.get(name) or self.operands.key(prefix, name)) for name in inputs]
+        skipped = ("g", "graphs", "t" * (operator == "Constant"))
+        said: dict[str, object] = {
+            name: [[key, *map(self.reader.content, one[key])] for key in one if key not in skipped]
+            for name, one in attributes.items()
+        }
+        ends = [*map(Name, keys), *(Name(prefix + name) for name in outputs)]
+        self.described.append(
+            {**said, "name": Name(f"node {prefix}{label}"), "what it is": [domain, operator], "inputs": ends}
+        )
         path = self.scope(node) if any(map(proto.NUMBERED.fullmatch, inputs)) and operator not in _rnn.KINDS else ""
         numbers: dict[str, float] = {}
         for names, read, place in (
