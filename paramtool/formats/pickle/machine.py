@@ -48,6 +48,8 @@ SPEND_SLACK = 1024
 BULKY = frozenset({tuple, list, dict})
 ITERATING = INERT | {"torch.Size", "torch.device", "numpy.dtype"}
 """Known classes that iterate or convert what they are made of."""
+KEEPING = SEQUENCES | {"builtins.list", "builtins.tuple"}
+"""Those that keep what they are filled with as it is."""
 MAX_HANDED_ON = 64
 """The deepest nesting of functions that are passed to each other."""
 
@@ -307,8 +309,12 @@ class Machine:
     def hand(self, path: str, args: tuple[object, ...]) -> None:
         """Note objects of unknown classes that a known one is made of: their own methods iterate or convert them."""
         for arg in args if path in ITERATING else ():
-            if type(arg) is Instance and not (arg.called or self.is_known(arg.path)):
-                self.use(arg.path, True, "(...)")
+            inner = arg if type(arg) in (list, tuple) and path not in KEEPING else ()
+            if len(inner) > FEW_ITEMS:  # type: ignore[arg-type]  # sized by its type
+                self.spend(len(inner))  # type: ignore[arg-type]
+            for one in (arg, *inner):  # type: ignore[misc]
+                if type(one) is Instance and not (one.called or self.is_known(one.path)):
+                    self.use(one.path, True, "(...)")
 
     def unknown(self, path: str, args: tuple[object, ...]) -> Instance:
         """An unknown call: recorded as a use, unless it only looks up a member of a known enum."""
