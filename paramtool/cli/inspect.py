@@ -293,9 +293,9 @@ def rows(found: Inspection, *, tensors: bool, is_tree: bool, depth: int | None) 
     yield "file", found.path, FACTS.join(filter(None, facts))
     yield "written by", checkpoint.producer
     if checkpoint.metadata:
-        from paramtool.formats.record import types
+        from paramtool.formats.record import edits
 
-        cast = types.decode(found.path, checkpoint.metadata).cast
+        cast = edits.types_of(found.path, checkpoint.metadata).cast
         before = sorted(f"from {dtype}" for dtype in {*cast.values()})
         yield "cast", plural(cast, "tensor"), before, "as its record says; verify compares the numbers"
     yield "only", found.section, "this section alone, its prefix stripped from every name"

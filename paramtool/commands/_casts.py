@@ -14,7 +14,7 @@ from paramtool.commands.rearrangement import config_beside
 from paramtool.engine.write.casting import Counts
 from paramtool.errors import PlanError, listed, plural
 from paramtool.formats import hf_config
-from paramtool.formats.record import types as types_record
+from paramtool.formats.record import edits
 from paramtool.grouping import omit
 from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint
@@ -49,10 +49,10 @@ def typed(plan: Plan, checkpoint: Checkpoint, untouched: Container[str], options
         return None
     packing = packing_of(config_beside(checkpoint.path)) if options.dequantise else None
     found = apply(plan, checkpoint.entries, wanted, packing)
-    before = types_record.decode(checkpoint.path, plan.metadata)
+    before = edits.types_of(checkpoint.path, plan.metadata)
     cast = {name: dtype for name, dtype in before.cast.items() if name in untouched} | dict(found.names)
     scaled = {name: others for name, others in before.dequantised.items() if name in untouched}
-    record = {types_record.KEY: types_record.encode(cast, {**scaled, **found.dequantised})} if cast else {}
+    record = {edits.TYPES: edits.types_text(cast, {**scaled, **found.dequantised})} if cast else {}
     return replace(found, plan=replace(found.plan, metadata={**found.plan.metadata, **record}))
 
 
@@ -91,7 +91,7 @@ def dequantised_again(found: Checkpoint, source: Checkpoint) -> tuple[tuple[Targ
 
     PlanError where they cannot be dequantised.
     """
-    recorded = types_record.decode(found.path, found.metadata).dequantised
+    recorded = edits.types_of(found.path, found.metadata).dequantised
     mine, theirs = found.views(), source.views()
     both = [name for name in recorded if name in mine and name in theirs]
     names = [n for n in both if theirs[n].dtype.name in dequantise.FP8 and mine[n].dtype != theirs[n].dtype]

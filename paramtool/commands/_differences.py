@@ -10,10 +10,8 @@ from paramtool import errors
 from paramtool.commands._value_facts import json_leaves
 from paramtool.formats.dcp.flatten import flattened
 from paramtool.formats.object_tree import complete, is_flat
-from paramtool.formats.record import optimizer as optimizer_record
+from paramtool.formats.record import edits
 from paramtool.formats.record import parts as parts_record
-from paramtool.formats.record import ties as ties_record
-from paramtool.formats.record import types as types_record
 from paramtool.formats.record.moved import with_tensors
 from paramtool.formats.table import holds
 from paramtool.grouping import grouped
@@ -24,7 +22,7 @@ from paramtool.model.objects import EMPTY, Mapping, Node, holds_objects, pairs_o
 from paramtool.model.view import View
 from paramtool.passes.objects_differ import Comparison, bare, marks, unmarked
 
-RECORDS = (types_record.KEY, parts_record.KEY, optimizer_record.KEY, ties_record.KEY)
+RECORDS = (edits.TYPES, parts_record.KEY, edits.OPTIMIZERS, edits.TIES)
 """Metadata that commands write."""
 
 

@@ -12,7 +12,7 @@ from paramtool.commands.progress import Advance, Progress
 from paramtool.errors import FormatError, LayoutError
 from paramtool.formats import hf_config
 from paramtool.formats.files import holds, same_bytes, unreadable
-from paramtool.formats.record import ties, types
+from paramtool.formats.record import edits
 from paramtool.grouping import omit
 from paramtool.lazy_dataclass import frozen
 
@@ -45,7 +45,7 @@ def beside(
     total = sum(os.path.getsize(path) for name, path in other.items() if name in own)
     with progress("files", total) as advance:
         retied = {} if hf_config.NAME in instead else _retied(expected, found)
-        recorded = (types.decode(one.path, one.checkpoint.metadata) for sets in found.values() for one in sets)
+        recorded = (edits.types_of(one.path, one.checkpoint.metadata) for sets in found.values() for one in sets)
         if hf_config.NAME not in instead and any(one.dequantised for one in recorded):
             other.pop(hf_config.QUANTISATION, None)
             retied |= _casts.new_config(against, retied)
@@ -96,7 +96,7 @@ def _retied(expected: Sets, found: Sets) -> dict[str, bytes]:
     made: dict[str, bytes] = {}
     for place, mine in expected.items():
         for source, output in zip(mine[:1], found.get(place, ())[:1], strict=False):
-            before, known = (ties.decode(one.checkpoint.path, one.checkpoint.metadata) for one in (source, output))
+            before, known = (edits.ties_of(one.checkpoint.path, one.checkpoint.metadata) for one in (source, output))
             if known == before:
                 continue
             config = _ties.new_config(source.checkpoint, [*known.untied], known.tied)

@@ -15,8 +15,7 @@ from paramtool.commands.optimizer_carry import Carried
 from paramtool.errors import LayoutError, UsageError
 from paramtool.formats import hf_config
 from paramtool.formats.config_names import with_names
-from paramtool.formats.record import ties as record
-from paramtool.formats.record.ties import RecordedTies
+from paramtool.formats.record import edits
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import TEXT, WORDS, Config
 from paramtool.model.optimizer import Move, StateChoice
@@ -29,16 +28,16 @@ def carried(found: Carried, ties: Retied, choice: StateChoice) -> Carried:
     if not ties.moves and (found.state is None or not any(choice)):
         return found
     made = applied(found.checkpoint, ties)
-    known = RecordedTies(ties.untied, ties.tied, {key: one for key, one in choice._asdict().items() if one})
-    made = replace(made, metadata={**made.metadata, record.KEY: record.encode(known)})
+    known = edits.RecordedTies(ties.untied, ties.tied, {key: one for key, one in choice._asdict().items() if one})
+    made = replace(made, metadata={**made.metadata, edits.TIES: edits.ties_text(known)})
     return found._replace(checkpoint=made, requires=ties.requires)
 
 
 def again(found: Checkpoint, source: Checkpoint) -> tuple[Checkpoint, tuple[Move, ...], StateChoice]:
     """A source with the ties of an output that was made of it, the parameters that changed, and the choices."""
-    known = record.decode(found.path, found.metadata)
+    known = edits.ties_of(found.path, found.metadata)
     choice = StateChoice(known.state.get("untied", ""), known.state.get("tied", ""))
-    if known == record.decode(source.path, source.metadata):
+    if known == edits.ties_of(source.path, source.metadata):
         return source, (), choice
     lacks = {n: first for n, first in known.untied.items() if n not in source.entries and first in source.entries}
     source = with_names(source, lacks) or source  # `dedup --ties` gave it these

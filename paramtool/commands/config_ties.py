@@ -13,7 +13,7 @@ from paramtool.errors import UsageError, some
 from paramtool.formats import hf_config
 from paramtool.formats.config_names import with_names
 from paramtool.formats.files import is_folder
-from paramtool.formats.record import ties as record
+from paramtool.formats.record import edits
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.alias import AliasGraph
@@ -181,9 +181,9 @@ def separated(checkpoint: Checkpoint, names: Collection[str], said: Mapping[str,
     }
     if not said:
         return replace(checkpoint, entries=entries)
-    known = record.decode(checkpoint.path, checkpoint.metadata)
-    text = record.encode(known._replace(untied={**known.untied, **said}))
-    return replace(checkpoint, entries=entries, metadata={**checkpoint.metadata, record.KEY: text})
+    known = edits.ties_of(checkpoint.path, checkpoint.metadata)
+    text = edits.ties_text(known._replace(untied={**known.untied, **said}))
+    return replace(checkpoint, entries=entries, metadata={**checkpoint.metadata, edits.TIES: text})
 
 
 def text(row: Declared) -> str:

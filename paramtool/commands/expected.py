@@ -23,7 +23,7 @@ from paramtool.engine.write.arithmetic import prove
 from paramtool.engine.write.verify import by_name, by_target
 from paramtool.errors import Defects, FormatError, LayoutError, PlanError, UsageError
 from paramtool.formats.folder.training_files import optimizer_of
-from paramtool.formats.record import optimizer as record
+from paramtool.formats.record import edits
 from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record.moved import carried
 from paramtool.formats.table import holds
@@ -217,7 +217,7 @@ def _with_state(
     """
     if not changes(again.moves, again.renamed):
         return again
-    known = record.decode(found.path, found.metadata)
+    known = edits.optimizers_of(found.path, found.metadata)
     choice = OptimizerChoice(state=state, recorded={one.at: one.before for one in known})
     try:
         if not has_state(source) or not has_state(found):
@@ -297,7 +297,7 @@ def _differences(
     *, allowing: Allowing,
 ) -> Iterator[str]:  # fmt: skip
     """How a file differs from that of the source with the state of new parameters."""
-    said, (against, source) = record.decode(mine.path, mine.metadata), of
+    said, (against, source) = edits.optimizers_of(mine.path, mine.metadata), of
     bound = bound_files(against, source, allowing=allowing, recorded={one.at: one.before for one in said})
     theirs, bindings = next((one.checkpoint, one.bindings) for one in bound if one.file == name)
     refuse_defects(theirs.path, bindings)

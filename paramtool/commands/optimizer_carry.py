@@ -15,8 +15,7 @@ from paramtool.commands.optimizers import bound_copies, bound_files, optimizers,
 from paramtool.commands.progress import Path
 from paramtool.errors import PlanError, UsageError, plural, some
 from paramtool.formats.hdf5 import keras_optimizer, keras_trained
-from paramtool.formats.record import optimizer as record
-from paramtool.formats.record.optimizer import Recorded, RecordedNames
+from paramtool.formats.record import edits
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint, prefix_of
 from paramtool.model.nested import SEPARATOR, leaves, nested
@@ -73,7 +72,7 @@ class OptimizerChoice(NamedTuple):
     """What becomes of the state of parameters that are tied and untied."""
     is_beside: bool = False
     """Whether a file beside the checkpoint has an optimizer, too."""
-    recorded: Recorded = MappingProxyType({})
+    recorded: edits.Recorded = MappingProxyType({})
     """{path of an optimizer: the names that an output records}, where its source is asked whose its entries are."""
 
 
@@ -241,7 +240,7 @@ def with_state(plan: Plan, carried: Carried) -> Plan:
     position: dict[str, int] = {}
     for k, one in enumerate(names.values()):
         position.setdefault(one.owner, k)
-    known = {one.at: one for one in record.decode(carried.checkpoint.path, plan.metadata)}
+    known = {one.at: one for one in edits.optimizers_of(carried.checkpoint.path, plan.metadata)}
     before = {one.optimizer.at: {str(key): name for key, name in one.names.items()} for one in carried.bindings}
     # Prefixes of sections that an output does not have: only those with a dot are seen in a tree
     sections = carried.checkpoint.sections
@@ -250,10 +249,10 @@ def with_state(plan: Plan, carried: Carried) -> Plan:
         at, section = binding.optimizer.at, binding.optimizer.section
         if binding.optimizer.form != optax.FORM:  # its trees have the names
             new = {str(key): outside.get(section, "") + name for key, name in binding.names.items()}
-            known[at] = RecordedNames(at, new, before[at])
+            known[at] = edits.RecordedNames(at, new, before[at])
     return replace(
         plan,
-        metadata={**plan.metadata, record.KEY: record.encode(known.values())} if known else plan.metadata,
+        metadata={**plan.metadata, edits.OPTIMIZERS: edits.optimizers_text(known.values())} if known else plan.metadata,
         targets=tuple(sorted((*plan.targets, *state.targets), key=lambda target: position.get(target.name, 0))),
         names=names,
         requires=(*plan.requires, *state.requires),

@@ -25,8 +25,7 @@ from paramtool.formats.dcp.metadata import NAME as METADATA
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import OPTIMIZER, OPTIMIZER_FOLDER
 from paramtool.formats.hdf5 import keras_optimizer, keras_trained
-from paramtool.formats.record import optimizer as record
-from paramtool.formats.record.optimizer import Recorded
+from paramtool.formats.record import edits
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, EntryKey, OptimizerState, Order
@@ -43,7 +42,7 @@ TRAINER_FILES = ("trainer_state.json", "training_args.bin")
 _MOST_SECTIONS = 3
 """The most sections whose orders are tried together."""
 _NOTHING = Allowed()
-_NO_NAMES: Recorded = {}
+_NO_NAMES: edits.Recorded = {}
 _HEADER = re.compile(r"\[(.*)\]")
 
 
@@ -68,7 +67,7 @@ def bindings(
 
 def bound_files(
     path: Path, checkpoint: Checkpoint, *, names: Path | None = None, allowing: Allowing = _NOTHING,
-    recorded: Recorded = _NO_NAMES,
+    recorded: edits.Recorded = _NO_NAMES,
 ) -> tuple[BoundFile, ...]:  # fmt: skip
     """Every file that has optimizers: the checkpoint itself, and those beside it that hold nothing else.
 
@@ -111,7 +110,7 @@ def bound_beside(
     return tuple(known.binding(file, one) for one in optimizers(file))
 
 
-def bound_copies(path: Path, checkpoint: Checkpoint, recorded: Recorded = _NO_NAMES) -> tuple[Binding, ...]:
+def bound_copies(path: Path, checkpoint: Checkpoint, recorded: edits.Recorded = _NO_NAMES) -> tuple[Binding, ...]:
     """The lists of averages in a checkpoint, each bound to its model; `recorded` as of `bound_files`."""
     states = copies.averages(checkpoint)
     if not states:
@@ -174,15 +173,15 @@ class _KnownOrders(NamedTuple):
         pairs = ([orders.of_class(said, order), order] if said is not None else [order] for order in self.apart)
         return sorted(chain.from_iterable(pairs), key=lambda order: bool(order.missing))
 
-    def binding(self, file: Checkpoint, state: OptimizerState, recorded: Recorded = _NO_NAMES) -> Binding:
+    def binding(self, file: Checkpoint, state: OptimizerState, recorded: edits.Recorded = _NO_NAMES) -> Binding:
         """The binding of an optimizer in a file: to recorded names, where they still fit, else as its entries show."""
         if state.refused and not state.entries:
             return Binding(state, {}, "order", state.refused, False)
-        own = {one.at: one.names for one in record.decode(file.path, file.metadata)}
+        own = {one.at: one.names for one in edits.optimizers_of(file.path, file.metadata)}
         names = recorded.get(state.at) or own.get(state.at)
         if names and len(names) == len(state.entries):
             by_key = {entry.key: names.get(str(entry.key), "") for entry in state.entries}
-            found = self.fitting(file, state, (by_key, "record", f"the record {record.KEY}"))
+            found = self.fitting(file, state, (by_key, "record", f"the record {edits.OPTIMIZERS}"))
             if found.is_unique:
                 return found
         return self.fitting(file, state)

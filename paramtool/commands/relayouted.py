@@ -10,10 +10,8 @@ from paramtool.commands.expected import is_of
 from paramtool.commands.optimizer_carry import StateReport
 from paramtool.commands.output.write import WholeReport
 from paramtool.engine.write.casting import Losses
+from paramtool.formats.record import edits
 from paramtool.formats.record import parts as parts_record
-from paramtool.formats.record import ties as ties_record
-from paramtool.formats.record import types as types_record
-from paramtool.formats.record.ties import RecordedTies
 from paramtool.lazy_dataclass import frozen
 from paramtool.passes.into.plan import Into
 from paramtool.passes.rnn.convert import Converted
@@ -51,7 +49,7 @@ class Relayouted(WholeReport):
     """The other files of the output that were written anew for it, such as a config.json."""
 
     @property
-    def changed_ties(self) -> RecordedTies | None:
+    def changed_ties(self) -> edits.RecordedTies | None:
         """`ties`; None where none were changed."""
         return self.ties if self.ties.untied or self.ties.tied else None
 
@@ -71,10 +69,10 @@ class Relayouted(WholeReport):
         return None if self.into is None else FilledModel(self.model, self.into)
 
     @property
-    def ties(self) -> RecordedTies:
+    def ties(self) -> edits.RecordedTies:
         """The names that became tensors of their own, and those that became names of other tensors."""
-        before, after = (ties_record.decode(self.input, one.metadata) for one in (self.checkpoint, self.plan))
-        return after if after != before else RecordedTies({}, {}, {})
+        before, after = (edits.ties_of(self.input, one.metadata) for one in (self.checkpoint, self.plan))
+        return after if after != before else edits.RecordedTies({}, {}, {})
 
     @property
     def is_recorded(self) -> bool:
@@ -82,7 +80,7 @@ class Relayouted(WholeReport):
         is_cast = self.typed is not None and bool(self.typed.casts)
         is_kept = self.rearranged is None or parts_record.KEY in self.plan.metadata or not self.rearranged.is_recorded
         return (is_kept and (not self.converted or bool(self.plan.modules))) and (
-            not is_cast or types_record.KEY in self.plan.metadata
+            not is_cast or edits.TYPES in self.plan.metadata
         )
 
     @property

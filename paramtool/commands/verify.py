@@ -34,8 +34,8 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, of_file
 from paramtool.formats.folder.weight_sets import with_names
 from paramtool.formats.judging import judging
+from paramtool.formats.record import edits
 from paramtool.formats.record import parts as parts_record
-from paramtool.formats.record import types as types_record
 from paramtool.formats.table import holds
 from paramtool.lazy_dataclass import frozen
 from paramtool.model import alias
@@ -285,7 +285,7 @@ def _compared(
         with Source(output_whole) as a, Source(source) as b:
             remade = [one for one in parts.remade if one.name in views or not asked.subset]
             targets = (*same, *weights, *remade)
-            recorded = types_record.decode(output_name, found.metadata).cast
+            recorded = edits.types_of(output_name, found.metadata).cast
             differences += by_target((a, b), views, targets, cast=recorded)
             differences += again.broken(b)
     differences += _fact_differences(found, expected, not asked.subset)
@@ -396,7 +396,7 @@ def _fact_differences(found: Checkpoint, expected: Checkpoint, is_whole: bool) -
 
 def _cast(found: Checkpoint, expected: Checkpoint) -> dict[str, str]:
     """{name: its type in the source}, of tensors that the output's record says were cast from that type."""
-    recorded = types_record.decode(found.path, found.metadata).cast
+    recorded = edits.types_of(found.path, found.metadata).cast
     mine, theirs = found.views(), expected.views()
     return {
         name: dtype

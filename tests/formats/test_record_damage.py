@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from paramtool.errors import FormatError
-from paramtool.formats.record import layouts, optimizer, parts, types
+from paramtool.formats.record import edits, layouts, parts
 from paramtool.formats.record.damage import DAMAGE, reading
 
 READERS: dict[str, tuple[Callable[[str, Mapping[str, str]], object], str]] = {
-    optimizer.KEY: (optimizer.decode, "its record of optimizers ('paramtool.optimizer')"),
+    edits.OPTIMIZERS: (edits.optimizers_of, "its record of optimizers ('paramtool.optimizer')"),
     parts.KEY: (parts.decode, "its record of parts ('paramtool.parts')"),
-    types.KEY: (types.decode, "its record of casts ('paramtool.types')"),
+    edits.TYPES: (edits.types_of, "its record of casts ('paramtool.types')"),
+    edits.TIES: (edits.ties_of, "its record of ties ('paramtool.ties')"),
     layouts.KEY: (layouts.decode, "its record of layouts ('paramtool.layouts')"),
 }
 

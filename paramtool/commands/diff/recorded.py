@@ -20,7 +20,7 @@ from paramtool.commands.expected import MadeAgain, made_again
 from paramtool.engine.compare.changes import WindowPair
 from paramtool.engine.write.verify import same_targets
 from paramtool.errors import PlanError
-from paramtool.formats.record import types
+from paramtool.formats.record import edits
 from paramtool.grouping import grouped, omit
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import CAST, DEQUANTISED, KINDS, LAYOUT, LED_BACK, RECORD, RENAMED, ROUNDED
@@ -63,7 +63,7 @@ class _Recorded:
         views, sources = (state.a, state.b), state.sides.sources
         self.made, self.views = views[output], views[1 - output]
         self.there, self.source = sources[output], sources[1 - output]
-        self.cast = types.decode(again.found.path, again.found.metadata).cast
+        self.cast = edits.types_of(again.found.path, again.found.metadata).cast
         self.targets = (*again.moved.targets, *again.weights, *again.networks.remade)
 
     def settle(self) -> bool:
