@@ -357,7 +357,7 @@ def _apart(label: str, texts: Sequence[str], start: int, room: int, *, is_alone:
         else:
             details += wrapped(text.lstrip(" "), room - behind)
     lines = [first] if label in COPIED else wrapped(first, room)
-    if start and details and start + width(details[0]) <= room:
+    if details and width(first) < start <= room - width(details[0]):
         lines[-1] += " " * (start - width(first)) + details.pop(0)
     return [*lines, *(" " * behind + text for text in details)]
 

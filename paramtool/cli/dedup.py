@@ -99,7 +99,7 @@ def _rows(found: Deduped) -> Rows:
     if found.unused_nbytes:
         yield "unused", size(found.unused_nbytes), "used by no tensor, left behind"
     yield from beside(found)
-    if not found.written or not (is_smaller or found.plan.aliases):
+    if not found.written or not (is_smaller or found.plan.aliases or found.changed):
         return
     if found.format == "torch":
         yield "load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True works too"

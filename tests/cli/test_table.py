@@ -60,6 +60,12 @@ def test_wide_changes_nothing(rows: list[tuple[str, ...]]) -> None:
     assert all(cell in line.text for row, line in zip(rows, lines, strict=True) for cell in row[1:])
 
 
+def test_a_first_text_that_is_too_long_has_its_details_below() -> None:
+    found = [("fine", "npz", "1 tensor", "a.npz"), ("error", "", "", "a/path/of/this/length.pt", "is no checkpoint, no")]
+    first, second = ([*laid_out(found, 40)][k].text for k in (-2, -1))
+    assert (first, second) == ("a/path/of/this/length.pt", "      is no checkpoint, no")
+
+
 def test_what_people_copy_is_whole() -> None:
     """However long, on one line; what follows it stands below."""
     command = "paramtool dedup " + "x " * 50 + "x"
