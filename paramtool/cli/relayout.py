@@ -218,9 +218,6 @@ def _rows(found: Relayouted, command: str) -> Rows:
             *targets, last = model.targets
             others = f"{', '.join(targets)} or {last}" if targets else last
             yield "dialect", f"{model.dialect} ({model.architecture}), unchanged; --to converts it to {others}"
-        else:
-            what = "--to LAYOUT would convert recurrent networks, --to DIALECT a model beside its config.json"
-            yield "as it is", what
     if found.rearranged is not None:
         yield from _rearranged(found.rearranged)
     for one in found.converted[: most(MANY)]:

@@ -61,9 +61,9 @@ def test_wide_changes_nothing(rows: list[tuple[str, ...]]) -> None:
 
 
 def test_a_first_text_that_is_too_long_has_its_details_below() -> None:
-    found = [("fine", "npz", "1 tensor", "a.npz"), ("error", "", "", "a/path/of/this/length.pt", "is no checkpoint, no")]
+    found = [("fine", "npz", "1 tensor", "a.npz"), ("error", "", "", "a/path/of/this/length.pt", "is no checkpoint")]
     first, second = ([*laid_out(found, 40)][k].text for k in (-2, -1))
-    assert (first, second) == ("a/path/of/this/length.pt", "      is no checkpoint, no")
+    assert (first, second) == ("a/path/of/this/length.pt", "      is no checkpoint")
 
 
 def test_what_people_copy_is_whole() -> None:
