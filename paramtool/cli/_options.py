@@ -11,7 +11,6 @@ metavar or choices.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
 from inspect import Parameter, cleandoc, signature
 from typing import Any, NamedTuple, TypeVar
 
@@ -308,6 +307,8 @@ def write_options(
 
 def shared(commands: Iterable[click.Command]) -> list[click.Option]:
     """What two thirds of all commands have, or of those that have one of KINDS, in the same words but for defaults."""
+    from copy import copy
+
     every = [[one for one in command.params if isinstance(one, click.Option)] for command in commands]
     groups = [every, *([of for of in every if kind in {one.name for one in of}] for kind in KINDS)]
     alike = grouped(((one.name, _words(one)), one) for of in every for one in of)

@@ -196,7 +196,7 @@ def told(label: str, text: str) -> str:
         return begin + text
     start = len(label) + 2
     room = max(NARROW, _columns(sys.stderr)) - start
-    lines = (part for line in text.split("\n") for part in ([line] if TYPED.match(line) else wrapped(line, room)))
+    lines = (part for line in text.split("\n") for part in ([line] if re.match(TYPED, line) else wrapped(line, room)))
     return begin + f"\n{' ' * start}".join(lines)
 
 
@@ -268,9 +268,9 @@ def width(text: str) -> int:
     return sum(0 if category(one) in marks else 1 + (east_asian_width(one) in "WF") for one in text)
 
 
-WORDS = re.compile(r"""(?:--[\w-]+ (?=["']))?(?:(?<!\w)(?:`[^`]*`|'[^']*'|"[^"]*")|\S)+""")
+WORDS = r"""(?:--[\w-]+ (?=["']))?(?:(?<!\w)(?:`[^`]*`|'[^']*'|"[^"]*")|\S)+"""
 """The words of a text; what is in quotes, with its flag, is one."""
-TYPED = re.compile(r"\s*paramtool [a-z]")
+TYPED = r"\s*paramtool [a-z]"
 """How a line begins that is to be typed."""
 
 
@@ -291,7 +291,7 @@ def wrapped(text: str, most: int) -> list[str]:
     if len(indent) + max(map(width, words)) > most:
         path, colon, said = text.strip().partition(": ")  # in front of what is said of it
         is_whole = colon and ("/" in path or width(path) < most)
-        words = [f"{path}:", *WORDS.findall(said)] if is_whole else WORDS.findall(text)
+        words = [f"{path}:", *re.findall(WORDS, said)] if is_whole else re.findall(WORDS, text)
     for word in words:
         if lines and width(lines[-1]) + 1 + width(word) <= most:
             lines[-1] += f" {word}"
