@@ -61,7 +61,6 @@ OF_CONVERT = dict.fromkeys(
         "map",
         "flatten",
         "partial",
-        "format",
         "untie",
         "tie",
     ),
