@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.cli import _render
 from paramtool.cli._options import BESIDE, EACH, OUTPUT, Row, command_line
-from paramtool.cli._render import MANY, NEXT, Rows, Texts, every, listed, most, rest
+from paramtool.cli._render import MANY, NEXT, Rows, Texts, current, every, listed, most, rest
 from paramtool.cli._written import beside, checked, head, physical, report, verify_line, weakest
 from paramtool.cli.inspect import shared
 from paramtool.commands import dedup as dedup_command
@@ -99,7 +99,7 @@ def _rows(found: Deduped) -> Rows:
     if found.unused_nbytes:
         yield "unused", size(found.unused_nbytes), "used by no tensor, left behind"
     yield from beside(found)
-    if not found.written or not (is_smaller or found.plan.aliases or found.changed):
+    if not found.written or not (is_smaller or found.plan.aliases or found.changed or current.verbose):
         return
     if found.format == "torch":
         yield "load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True works too"
@@ -184,7 +184,7 @@ def _family_rows(found: Family) -> Rows:
     elif found.renamed_nbytes:
         yield ("not done", f"{size(found.renamed_nbytes)} are equal under different names",
                "--share-renamed stores them once, for paramtool alone; config.json ties one folder only")  # fmt: skip
-    if found.written and is_gained:
+    if found.written and (is_gained or current.verbose):
         first = found.members[0]
         yield load_it(first.folder, [f"{first.wrapper}weight"])
         yield NEXT, verify_line(first, output=first.folder)

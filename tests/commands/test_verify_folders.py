@@ -55,7 +55,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_every_file_counts(name: str, run: Path, tmp_path: Path) -> None:
     """One that is missing, changed in its last byte or new is a difference; the copy that stayed behind is a note."""
-    ran = quick("dedup", "run", "-o", "out", cwd=tmp_path)
+    ran = quick("dedup", "run", "-o", "out", "-v", cwd=tmp_path)
     good = follow(ran, tmp_path)
     assert good.code == 0 and "objects, gradients, files" in good.out, good
     assert "'pytorch_model.bin': the same weights once more" in good.err, good
@@ -79,7 +79,7 @@ def test_every_file_counts(name: str, run: Path, tmp_path: Path) -> None:
 def test_one_of_several_sets(run: Path, tmp_path: Path) -> None:
     """The line that follows names the weights that were taken."""
     save_file(weights(1), run / "model_1.safetensors", {"format": "pt"})
-    ran = quick("dedup", "run", "-o", "out", "--weights", "model_1.safetensors", cwd=tmp_path)
+    ran = quick("dedup", "run", "-o", "out", "--weights", "model_1.safetensors", "-v", cwd=tmp_path)
     assert ran.code == 0 and "--weights model_1.safetensors" in ran.out, ran
     assert follow(ran, tmp_path).code == 0  # type: ignore[attr-defined]
     found = quick("verify", "out", "--against", "run", cwd=tmp_path)

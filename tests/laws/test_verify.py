@@ -56,7 +56,7 @@ def written(words: list[str], source: str, folder: Path) -> list[str] | None:
         if os.path.isdir(source):
             return None
         Path(twin).write_bytes(Path(source).read_bytes())
-    ran = quick(*({"IN": source, "TWIN": twin}.get(word, word) for word in words), cwd=folder)
+    ran = quick(*({"IN": source, "TWIN": twin}.get(word, word) for word in words), "-v", cwd=folder)
     assert ran.code in (0, 2, 3, 4, 5, 6), ran
     if ran.code:
         return None
