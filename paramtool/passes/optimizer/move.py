@@ -31,7 +31,7 @@ from paramtool.model.optimizer import (
 from paramtool.model.plan import Copy, Requirement, Target, whole
 from paramtool.model.view import Shapes, View, Views, contiguous
 from paramtool.passes.optimizer import copies, optax, tree
-from paramtool.passes.optimizer.slots import BLOCK, OF_ONE_SHAPE, last_part, power_of, trajectory
+from paramtool.passes.optimizer.slots import BLOCK, OF_ONE_SHAPE, TRAJECTORIES, last_part, power_of
 
 _DROP = "--optimizer-state drop writes the model without it"
 
@@ -205,7 +205,7 @@ class Moving:
     def trajectory(self) -> Iterator[str]:
         """What will not be the same in a training that continues."""
         at = self.state.at or "the optimizer"
-        if told := trajectory(self.state.algorithm):
+        if told := TRAJECTORIES.get(self.state.algorithm):
             yield f"{at}: the training that continues is not the same: {told}"
         elif self.state.form == optax.FORM:
             yield f"{at}: {optax.UNSAID}"

@@ -52,38 +52,32 @@ class _Algorithm(NamedTuple):
     """Slots of which it has at least one; without any, state is not looked at."""
     without: frozenset[str] = frozenset()
     """Settings that it does not have."""
-    refused: str = ""
-    """Why its state never follows parameters that change."""
-    trajectory: str = ""
-    """What it calculates from a whole tensor, so that joined or split parameters train in another way."""
 
 
-def _row(name: str, settings: str, slots: str = "", without: str = "", **more: str) -> _Algorithm:
-    return _Algorithm(name, frozenset(settings.split()), frozenset(slots.split()), frozenset(without.split()), **more)
+def _row(name: str, *words: str) -> _Algorithm:
+    return _Algorithm(name, *(frozenset(one.split()) for one in words))
 
 
 _ALGORITHMS = (
-    _row("GaLore", "update_proj_gap", refused="GaLore keeps moments in a projection that is of the whole tensor"),
-    _row("Kron", "pre_conditioner_update_probability",
-         refused="Kron keeps preconditioners that are of the whole tensor"),
-    _row("SOAP", "precondition_frequency", refused="SOAP keeps preconditioners that are of the whole tensor"),
-    _row("SOAP", "", "GG Q", refused="SOAP keeps preconditioners that are of the whole tensor"),
+    _row("GaLore", "update_proj_gap"),
+    _row("Kron", "pre_conditioner_update_probability"),
+    _row("SOAP", "precondition_frequency"),
+    _row("SOAP", "", "GG Q"),
     _row("Shampoo", "", "preconditioner inv_preconditioner precond_0 inv_precond_0 factor_matrices "
-         "pre_cond_0 inv_pre_cond_0 pre_conditioner",
-         refused="Shampoo keeps preconditioners that are of the whole tensor"),
-    _row("K-FAC", "", "m_aa m_gg A_inv G_inv", refused="K-FAC keeps preconditioners that are of a whole layer"),
+         "pre_cond_0 inv_pre_cond_0 pre_conditioner"),
+    _row("K-FAC", "", "m_aa m_gg A_inv G_inv"),
     _row("bitsandbytes", "", f"state1 absmax1 {WRAPPED}.state1"),
     _row("LBFGS", "history_size tolerance_grad"),
-    _row("Muon", "ns_steps", trajectory="Muon orthogonalises the update of a whole matrix"),
-    _row("LARS", "trust_coeff", trajectory="LARS scales the update by the norms of a whole tensor"),
-    _row("LARS", "trust_coefficient", trajectory="LARS scales the update by the norms of a whole tensor"),
-    _row("LAMB", "betas always_adapt", trajectory="LAMB scales the update by the norms of a whole tensor"),
-    _row("LAMB", "betas trust_clip", trajectory="LAMB scales the update by the norms of a whole tensor"),
-    _row("LAMB", "betas grad_averaging", trajectory="LAMB scales the update by the norms of a whole tensor"),
-    _row("Adafactor", "beta2_decay", trajectory="Adafactor scales the update by the norm of a whole tensor"),
-    _row("Adafactor", "clip_threshold", trajectory="Adafactor scales the update by the norm of a whole tensor"),
-    _row("AdamP", "betas wd_ratio", trajectory="AdamP projects the update of a whole tensor"),
-    _row("StableAdamW", "betas kahan_sum", trajectory="StableAdamW scales the update by a mean of the whole tensor"),
+    _row("Muon", "ns_steps"),
+    _row("LARS", "trust_coeff"),
+    _row("LARS", "trust_coefficient"),
+    _row("LAMB", "betas always_adapt"),
+    _row("LAMB", "betas trust_clip"),
+    _row("LAMB", "betas grad_averaging"),
+    _row("Adafactor", "beta2_decay"),
+    _row("Adafactor", "clip_threshold"),
+    _row("AdamP", "betas wd_ratio"),
+    _row("StableAdamW", "betas kahan_sum"),
     _row("NAdam", "betas momentum_decay"),
     _row("AdamW", "betas amsgrad"),
     _row("Adamax", "betas", "exp_inf"),
@@ -99,6 +93,20 @@ _ALGORITHMS = (
     _row("SGD", "momentum dampening"),
 )  # fmt: skip
 """The first that fits."""
+_REFUSED = {
+    "GaLore": "GaLore keeps moments in a projection that is of the whole tensor",
+    "K-FAC": "K-FAC keeps preconditioners that are of a whole layer",
+    **{name: f"{name} keeps preconditioners that are of the whole tensor" for name in ("Kron", "SOAP", "Shampoo")},
+}
+"""{algorithm: why its state never follows parameters that change}"""
+TRAJECTORIES = {
+    "Muon": "Muon orthogonalises the update of a whole matrix",
+    "Adafactor": "Adafactor scales the update by the norm of a whole tensor",
+    "AdamP": "AdamP projects the update of a whole tensor",
+    "StableAdamW": "StableAdamW scales the update by a mean of the whole tensor",
+    **{name: f"{name} scales the update by the norms of a whole tensor" for name in ("LARS", "LAMB")},
+}
+"""{algorithm: what it calculates from a whole tensor, which joined or split parameters change}"""
 _MOST_SLOTS = {"SparseAdam": {"step", "exp_avg", "exp_avg_sq"}, "Lion": {"exp_avg"}}
 """Rows that fit no optimizer with more slots than these."""
 
@@ -120,19 +128,10 @@ def algorithm_of(slots: Collection[str], settings: Mapping[str, Node]) -> tuple[
         if fits and has <= _MOST_SLOTS.get(row.name, has):
             decoupled = settings.get("decoupled_weight_decay")
             if row.name != "AdamW":
-                return row.name, row.refused
+                return row.name, _REFUSED.get(row.name, "")
             # since torch 2.7 they have the same settings, and one says which it is
             return ("AdamW" if decoupled.value else "Adam") if isinstance(decoupled, Leaf) else "Adam or AdamW", ""
     return "", ""
-
-
-def trajectory(algorithm: str) -> str:
-    """What an optimizer calculates from a whole tensor, which joined or split parameters change; empty if nothing.
-
-    >>> trajectory("SGD"), trajectory("Muon")
-    ('', 'Muon orthogonalises the update of a whole matrix')
-    """
-    return next((row.trajectory for row in _ALGORITHMS if row.name == algorithm), "")
 
 
 def kinds_of(slots: Mapping[str, View | None], algorithm: str) -> dict[str, SlotKind]:
