@@ -572,7 +572,7 @@ def _next_relayout(found: Inspection, path: str) -> Rows:
             yield NEXT, f"paramtool unfuse {path}", "splits the fused networks into named tensors"
             return
     is_said = all(one.source != "names and shapes" for one in found.networks)
-    if can_convert(found.checkpoint, None if is_said else source, "torch"):
+    if can_convert(found.checkpoint, None if is_said else source):
         words = "" if is_said else f" --from {quoted(source)}"
         yield (
             NEXT,

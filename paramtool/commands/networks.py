@@ -59,15 +59,15 @@ def networks(checkpoint: Checkpoint) -> tuple[NamedNetwork, ...]:
     return tuple(NamedNetwork(one.at, one.layout, one.spec, one.sure) for one in found)
 
 
-def can_convert(checkpoint: Checkpoint, source: str | None, target: str) -> bool:
-    """Whether every network that a conversion would find has a place in the target layout, and no fact is missing."""
+def can_convert(checkpoint: Checkpoint, source: str | None) -> bool:
+    """Whether every network that a conversion would find has a place in torch's layout, and no fact is missing."""
     from paramtool import layouts
     from paramtool.passes.rnn.convert import convert
     from paramtool.passes.rnn.find import NetworkRequest, find
 
     try:
         for one in find(checkpoint, NetworkRequest(source, {}, ())):
-            convert(one.network, checkpoint.views(), layouts.find(target), {}, at=one.network.at)
+            convert(one.network, checkpoint.views(), layouts.find("torch"), {}, at=one.network.at)
     except ParamtoolError:
         return False
     return True

@@ -110,7 +110,7 @@ def bound_beside(
     return tuple(known.binding(file, one) for one in optimizers(file))
 
 
-def bound_copies(path: Path, checkpoint: Checkpoint, recorded: edits.Recorded = _NO_NAMES) -> tuple[Binding, ...]:
+def bound_copies(path: Path, checkpoint: Checkpoint, recorded: edits.Recorded) -> tuple[Binding, ...]:
     """The lists of averages in a checkpoint, each bound to its model; `recorded` as of `bound_files`."""
     states = copies.averages(checkpoint)
     if not states:

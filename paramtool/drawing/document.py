@@ -34,7 +34,7 @@ MAX_ROWS = 2000
 """Rows of a table."""
 
 
-def page(title: str, head: Markup, sections: Sequence[PageSection], foot: Markup = EMPTY) -> str:
+def page(title: str, head: Markup, sections: Sequence[PageSection], foot: Markup) -> str:
     """The whole page; `head` is below its title."""
     style, script = palette.css() + _file("page.css"), _file("page.js")
     contents = joined(tag("li", tag("a", one.title, href=f"#{one.id}")) for one in sections)

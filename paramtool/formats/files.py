@@ -328,6 +328,25 @@ def same_bytes(one: str, other: str, advance: Callable[[int], None] = lambda nby
     return True
 
 
+def sha256_of(path: str) -> tuple[int, str]:
+    """The size of a file, and its sha256 in hexadecimal.
+
+    UnreadableError where the system does not let us read it, or where it changed meanwhile.
+    """
+    from hashlib import sha256
+
+    file, source = open_source(path)
+    made = sha256(usedforsecurity=False)
+    with file:
+        try:
+            while data := file.read(SAME_NBYTES):
+                made.update(data)
+        except OSError as error:
+            raise unreadable(path, error) from None
+    check_unchanged(source)
+    return source.nbytes, made.hexdigest()
+
+
 def holds(path: str, content: bytes) -> bool:
     """Whether a file has this content; UnreadableError if it cannot be read."""
     file, source = open_source(path)

@@ -12,7 +12,7 @@ from paramtool.commands.locked_model import LockReading, described, hashes
 from paramtool.commands.progress import Path, Progress
 from paramtool.engine.read.one_pass import Hashes
 from paramtool.errors import UsageError, plural, some
-from paramtool.formats.files import is_folder, open_source, unreadable
+from paramtool.formats.files import is_folder, open_source, sha256_of, unreadable
 from paramtool.formats.folder.weight_names import of_file
 from paramtool.lockfile import pointer
 from paramtool.lockfile.lock import Lock, LockedFile, LockedModel
@@ -160,7 +160,5 @@ def _stem(name: str) -> tuple[str, str]:
 
 
 def _file(name: str, path: str) -> LockedFile:
-    from paramtool.engine.read.whole_file import sha256_of
-
     nbytes, digest = sha256_of(path)
     return LockedFile(name, nbytes, digest)

@@ -36,7 +36,7 @@ from paramtool.errors import (
     some,
 )
 from paramtool.formats import hf_config, policy
-from paramtool.formats.files import is_folder, unreadable
+from paramtool.formats.files import is_folder, sha256_of, unreadable
 from paramtool.formats.folder import weight_sets
 from paramtool.formats.folder.below import FolderReading
 from paramtool.formats.once import remembering
@@ -384,8 +384,6 @@ class Checking:
                 continue
             # Why a finding is allowed, by the first exception that holds; empty where none does
             path = draft.path
-            from paramtool.engine.read.whole_file import sha256_of
-
             found = [
                 one
                 for one in self.policy.matching(finding.id, path, finding.names)

@@ -39,7 +39,7 @@ class DialectFolder:
     """Files of the input that stay behind: they were calculated, and another dialect's programs read none."""
 
 
-def dialect_folder(target: str | None, source: Weights, folder: str = "") -> DialectFolder | None:
+def dialect_folder(target: str | None, source: Weights, folder: str) -> DialectFolder | None:
     """What a folder in the dialect `target` has; None if that is not a dialect.
 
     `folder` is the input folder, if one was given: only then are settings made.  LayoutError if they cannot be.

@@ -34,7 +34,7 @@ def check_place(
     path: str,
     is_folder: bool,
     force: bool,
-    inputs: Iterable[str] = (),
+    inputs: Iterable[str],
     *,
     known: Mapping[str, str | bytes] = NOTHING,
     weights: Iterable[WeightsName] = (),

@@ -27,7 +27,7 @@ def by_safetensors(
     codes: Mapping[str, str],
     source: Source,
     *,
-    advance: Advance = lambda n: None,
+    advance: Advance,
 ) -> Iterator[str]:
     """What differs between a file and the plan; empty if nothing does.
 

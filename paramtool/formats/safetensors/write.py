@@ -44,7 +44,7 @@ def lay_out(plan: Plan, align: int = ALIGN) -> tuple[OutputFile, ...]:
     return (shard("", plan.targets, _metadata_for(plan, plan.targets, shard=None), align),)
 
 
-def lay_out_sharded(plan: Plan, max_shard_size: int, name: WeightsName, align: int = ALIGN) -> tuple[OutputFile, ...]:
+def lay_out_sharded(plan: Plan, max_shard_size: int, name: WeightsName, align: int) -> tuple[OutputFile, ...]:
     """Shards of at most `max_shard_size` of tensor data (one tensor may be larger), and their index, last.
 
     The names, `weight_map` and `total_size` are what transformers, accelerate and huggingface_hub read.

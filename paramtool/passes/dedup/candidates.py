@@ -96,7 +96,7 @@ def shape_groups(found: Iterable[Candidate]) -> list[list[tuple[tuple[str, View]
     ]
 
 
-def row_groups(found: Iterable[Candidate], done: Collection[str] = ()) -> list[tuple[list[Rows], list[Rows]]]:
+def row_groups(found: Iterable[Candidate], done: Collection[str]) -> list[tuple[list[Rows], list[Rows]]]:
     """(tensors that may be slices, tensors that may hold them), each pair read as rows of one length.
 
     A matrix is a slice of another as whole rows, and a vector is a slice of a stack of vectors as one row.  Any tensor
