@@ -49,7 +49,7 @@ LAYOUTS"""
 def page() -> Iterator[str]:
     """The lines of both chapters."""
     every = all_part_layouts()
-    needed = dict.fromkeys(fact for layout in every for fact in layout.facts())
+    needed = dict.fromkeys(fact for layout in every for fact in layout.facts)
     table = ["| layout | what | group | models |", "|---|---|---|---|"]
     table += [
         f"| [`{layout.name}`](#{layout.name}) | {layout.title} | {layout.group} | {layout.models} |" for layout in every
@@ -74,7 +74,7 @@ def _section(layout: PartLayout) -> Iterator[str]:
     if layout.source:
         yield f"Source: {layout.source}."
     yield f"Proof: {'; '.join(proofs(layout.name))}."
-    facts = ", ".join(f"`{fact}`" for fact in layout.facts())
+    facts = ", ".join(f"`{fact}`" for fact in layout.facts)
     yield f"Facts that no shape shows: {facts or 'none'}."
     if layout.like:
         names = ", ".join(f"[`{name}`](#{name})" for name in layout.like)

@@ -143,8 +143,6 @@ ALWAYS_SEVERAL = {
     "passes/into/networks.py: {len(models)} networks",
     "passes/into/networks.py: {len(pieces)} layers",
     "passes/into/networks.py: {whole.spec.layers} layers",
-    "formats/torch/names.py: {most.places} places",
-    "formats/torch/names.py: {most.tensors} tensors",
     "formats/mxnet/params.py: {count} arrays",
     "formats/mxnet/params.py: {many} times",
     "formats/mxnet/ndarray.py: {ndim} axes",

@@ -402,7 +402,7 @@ def test_contradictions_and_misspelt_rules(tmp_path: Path) -> None:
         ({"dtype": {"bn.weight": "float16"}, "keep_float32": ["batchnorm"]}, "keep_float32 keeps that"),
         ({"dtype": {"conv.*": "float16"}}, "matches none of 5 tensors"),
         ({"dtype": "float16", "keep_float32": ["batchnrom"]}, "did you mean batchnorm"),
-        ({"dtype": "float16", "at": ["rnn"]}, "--at says how networks are converted"),
+        ({"dtype": "float16", "at": ["rnn"]}, "^at says how networks are converted"),
     ):
         with pytest.raises(UsageError, match=message):
             paramtool.convert(path, tmp_path / OUT, **options)  # type: ignore[arg-type]
