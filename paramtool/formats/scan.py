@@ -286,7 +286,7 @@ def _counts(use: Use, stop: int, marked: bool) -> bool:
 
 def _persistent(work: ScanBudget, pid: object) -> object:
     work.has_tensors = True
-    return Instance("persistent", (), False)
+    return Instance(LOAD, (), False)
 
 
 def _held(inner: list[Unknown], depth: int, work: ScanBudget) -> Mapping[str, Callable[..., object]]:

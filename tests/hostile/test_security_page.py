@@ -116,7 +116,7 @@ BSON.jl defines | bson:test_anonymous_functions_are_not_defined
 In a TensorFlow bundle | tensorflow:test_paths_do_not_explode tensorflow:test_a_bundle_is_named_in_many_ways
 **A file is unsafe if | security:test_a_call_that_no_tensor_needs
 **calls** a function | security:test_other_ways_to_call
-hands a function to | unread:test_what_is_called_by_those_who_use_it
+hands a function to | unread:test_what_is_called_by_those_who_use_it unread:test_what_known_functions_do_with_others
 **names**, called or not | forms:test_names_in_truncated_pickles
 changes the attributes | security:test_what_is_only_named_is_not_changed
 makes a tensor by | security:test_a_call_that_a_tensor_needs

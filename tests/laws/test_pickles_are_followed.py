@@ -131,6 +131,9 @@ class Lazy:
 
     __str__ = __bytes__ = __int__ = __float__ = __bool__ = __index__ = __len__ = lambda self: ran() or 0
 
+    def __getitem__(self, place: object) -> None:
+        ran()
+
 
 RAN_BY = f"c{__name__}\nran\n".encode()
 CALLERS = {
@@ -175,6 +178,25 @@ def test_what_is_called_by_those_who_use_it(caller: str, how: bytes) -> None:
                 mark, data = b"", data.replace(CALLERS[caller], b"](" + CALLERS[caller] + b"e")
             if runs(mark + data):
                 assert policy.unsafe(scan.scan_bytes(mark + data).unknown), (user, mark)
+
+
+FILLERS = (b"N", b")", b"K\1", b"(K\1K\1t", b"ctorch\nsparse_coo\n", b"ctorch\nTensor\n")
+
+
+@pytest.mark.parametrize("path", sorted(set(scan._HELD) - {scan.LOAD}))
+@pytest.mark.parametrize("filler", FILLERS, ids=range(len(FILLERS)))
+@pytest.mark.sample(30)
+@pytest.mark.filterwarnings("ignore")
+def test_what_known_functions_do_with_others(path: str, filler: bytes) -> None:
+    """Of any of their arguments, alone or in a tuple."""
+    module, _, name = path.rpartition(".")
+    for many in range(1, 6):
+        for at in range(many):
+            for held in (CALLERS["an object"], b"(" + CALLERS["an object"] + b"t"):
+                args = filler * at + held + filler * (many - at - 1)
+                data = f"c{module}\n{name}\n(".encode() + args + b"tR."
+                if runs(data):
+                    assert policy.unsafe(scan.scan_bytes(data).unknown), data
 
 
 UNFOLLOWED = (

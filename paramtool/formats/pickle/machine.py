@@ -307,8 +307,8 @@ class Machine:
         return self.unknown(path, args)
 
     def hand(self, path: str, args: tuple[object, ...]) -> None:
-        """Note objects of unknown classes that a known one is made of: their own methods iterate or convert them."""
-        for arg in args if path in ITERATING else ():
+        """Note objects of unknown classes that known ones are made of: their own methods iterate or convert them."""
+        for arg in args if path in ITERATING or path in self.constructors else ():
             inner = arg if type(arg) in (list, tuple) and path not in KEEPING else ()
             if len(inner) > FEW_ITEMS:  # type: ignore[arg-type]  # sized by its type
                 self.spend(len(inner))  # type: ignore[arg-type]
