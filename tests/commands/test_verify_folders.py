@@ -138,7 +138,7 @@ def test_what_was_allowed_is_said_again(words: tuple[str, ...], allowed: tuple[s
     pickle = state(model=mapping(w=tensor()), args=EVIL)
     (tmp_path / "evil.pt").write_bytes(makers_torch.archive(*makers_torch.parts(pickle)))
     more = ("--skip-unsupported",) if words[0] == "dedup" and allowed[0] == "--allow-class" else ()
-    ran = quick(words[0], "evil.pt", "-o", "out.pt", *words[1:], *allowed, *more, cwd=tmp_path)
+    ran = quick(words[0], "evil.pt", "-o", "out.pt", *words[1:], *allowed, *more, "-v", cwd=tmp_path)
     assert ran.code == 0, ran
     assert follow(ran, tmp_path).code == 0, (ran, follow(ran, tmp_path))  # type: ignore[attr-defined]
 
