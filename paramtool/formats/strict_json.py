@@ -56,6 +56,15 @@ def _refuse_surrogates(found: object) -> None:
         raise ValueError(f"it has half of a surrogate pair, which is not a character: {around!r}") from None
 
 
+def are_texts(found: Any, kind: type[Any]) -> bool:
+    """Whether a value is a list of strings, or an object whose values are strings, as `kind` says.
+
+    >>> are_texts(["a"], list), are_texts({"a": "b"}, dict), are_texts({"a": 1}, dict), are_texts(["a"], dict)
+    (True, True, False, False)
+    """
+    return isinstance(found, kind) and all(isinstance(one, str) for one in (found.values() if kind is dict else found))
+
+
 def depth(value: Any) -> int:
     """How deeply arrays and objects are nested.
 

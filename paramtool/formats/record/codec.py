@@ -442,7 +442,7 @@ def form(where: str, record: Mapping[str, Any], needed: Iterable[str] = ("aliase
     """Defects if a part of a record or a member of an item is missing, or has the wrong type."""
     found = [f"has no {part!r}" for part in needed if part not in record]
     spans = record.get("spans", [])
-    if not isinstance(spans, list) or not all(isinstance(name, str) for name in spans):
+    if not strict_json.are_texts(spans, list):
         found.append(f"has the 'spans' {spans!r:.60}; expected a list of names")
     for part, members in _ITEMS.items():
         items = record.get(part, {})
@@ -463,7 +463,7 @@ KINDS = ("parameter", "storage", "untyped storage")
 def _mark_defects(record: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with the members that version 3 adds for tensors."""
     trainable, kinds = record.get("requires_grad", []), record.get("kinds", {})
-    if not isinstance(trainable, list) or not all(isinstance(name, str) for name in trainable):
+    if not strict_json.are_texts(trainable, list):
         yield f"has the 'requires_grad' {trainable!r:.60}; expected a list of names"
     if not isinstance(kinds, dict) or not all(isinstance(kind, str) and kind in KINDS for kind in kinds.values()):
         yield f"has the 'kinds' {kinds!r:.60}; expected an object of names, each with one of {', '.join(KINDS)}"

@@ -40,7 +40,7 @@ def document(text: str) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("version") != VERSION:
         raise ValueError(f"it is not a JSON object of version {VERSION}")
     metadata = found.get("metadata", {})
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+    if not strict_json.are_texts(metadata, dict):
         raise ValueError("its metadata must map strings to strings")
     object_tree.with_said({}, found.get("roles", {}))
     return found

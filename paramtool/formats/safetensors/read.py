@@ -40,7 +40,10 @@ def read(path: str) -> Checkpoint:
     file, source = open_source(path)
     with file:
         header, data_start = _read_header(file, source)
-    metadata = _metadata(path, header.pop(METADATA, None))
+    said = header.pop(METADATA, None)
+    metadata: dict[str, str] = {} if said is None else said  # absent, or null
+    if not strict_json.are_texts(metadata, dict):
+        raise FormatError(f"{path}: {METADATA} must map strings to strings")
     stored, storages = _tensors(source, header, data_start)
     names = record.decode(path, stored, metadata)
     found = Checkpoint(
@@ -81,14 +84,6 @@ def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], in
     except ValueError as error:
         raise FormatError(f"{path}: byte 8: the header is not valid JSON: {error}") from None
     return header, HEADER_LENGTH.size + length
-
-
-def _metadata(path: str, found: Any) -> dict[str, str]:
-    if found is None:  # absent, or null
-        return {}
-    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
-        raise FormatError(f"{path}: {METADATA} must map strings to strings")
-    return found
 
 
 def _compact(item: dict[str, Any]) -> Any:

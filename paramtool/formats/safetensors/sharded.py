@@ -46,8 +46,8 @@ def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
     other checkpoints, linked into the folder.
     """
     index, source = strict_json.strict_file(path, "an index", strict_json.MAX_INDEX_NBYTES)
-    weight_map = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+    weight_map: Any = index.get("weight_map") if isinstance(index, dict) else None
+    if not strict_json.are_texts(weight_map, dict):
         raise FormatError(f"{path}: has no weight_map of names to files; it is not the index of a sharded checkpoint")
     plain_names(path, [*weight_map.values()])
     said = index.get("metadata")
@@ -275,7 +275,7 @@ def _by_record(
         raise record.damaged(path, error) from None
     # The files' own metadata, from the record
     texts = document.get("metadata", {})
-    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+    if not strict_json.are_texts(texts, dict):
         raise FormatError(f"{path}: the metadata in its alias record must map strings to strings")
     stored |= hidden
     names = record.decode_document(path, stored, document, texts, whole=True)
