@@ -20,7 +20,7 @@ Exit code 0 means fine and 1 means findings: a check that was asked for did not 
 error.
 
 A message says where, what was found, what was expected and what to do next.  `hint` holds the last part, `message` the
-others; `str(error)` is both, as a terminal shows them.
+others, as a terminal shows them; `str(error)` is both, and its flags are keywords.
 """
 
 from __future__ import annotations

@@ -190,13 +190,13 @@ def warn(*texts: str) -> None:
 
 
 def told(label: str, text: str) -> str:
-    """A text of standard error behind its label; on a terminal, what is no line to type wraps at the edge."""
+    """A text of standard error behind its label; on a terminal it wraps at the edge."""
     begin = styled(label, label, sys.stderr) + ": "
     if not sys.stderr.isatty() or current.wide:
         return begin + text
     start = len(label) + 2
     room = max(NARROW, _columns(sys.stderr)) - start
-    lines = (part for line in text.split("\n") for part in ([line] if re.match(TYPED, line) else wrapped(line, room)))
+    lines = (part for line in text.split("\n") for part in wrapped(line, room))
     return begin + f"\n{' ' * start}".join(lines)
 
 
@@ -268,10 +268,11 @@ def width(text: str) -> int:
     return sum(0 if category(one) in marks else 1 + (east_asian_width(one) in "WF") for one in text)
 
 
-WORDS = r"""(?:--[\w-]+ (?=["']))?(?:(?<!\w)(?:`[^`]*`|'[^']*'|"[^"]*")|\S)+"""
-"""The words of a text; what is in quotes, with its flag, is one."""
-TYPED = r"\s*paramtool [a-z]"
-"""How a line begins that is to be typed."""
+WORDS = (
+    r"(?:^|(?<=: ))paramtool (?!reads|writes)[a-z].*|"
+    r"""(?:--[\w-]+ (?=["']))?(?:(?<!\w)(?:`[^`]*`|'[^']*'|"[^"]*")|\S)+"""
+)
+"""The words of a text: a line to type is one, and so is what is in quotes, with its flag."""
 
 
 def wrapped(text: str, most: int) -> list[str]:
@@ -279,6 +280,8 @@ def wrapped(text: str, most: int) -> list[str]:
 
     >>> wrapped("dedup leaves them behind", 12), wrapped("  model.layers.0.weight (same)", 12)
     (['dedup leaves', 'them behind'], ['  model.layers.0.weight', '  (same)'])
+    >>> wrapped("to look: paramtool inspect a.pt", 12)
+    ['to look:', 'paramtool inspect a.pt']
     >>> wrapped("my model.pt: has 'a b c d'", 12)
     ['my model.pt:', 'has', "'a b c d'"]
     """

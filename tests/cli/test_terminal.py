@@ -85,6 +85,8 @@ def test_what_standard_error_says_wraps_between_words_and_in_a_terminal_only(
 
 
 def test_lines_to_type_are_never_wrapped(folder: Path) -> None:
+    """Alone, in backquotes, and behind a colon."""
+    assert "paramtool inspect tied.pt\n" in on_terminal(40, "tied.pt", cwd=folder).err
     ran = on_terminal(40, "fuse", "tied.pt", "--layout", "vllm", cwd=folder)
     typed = "paramtool convert SRC --to vllm -o DST"
     assert f"hint: {typed}\n" in ran.err or f"`{typed}`" in ran.err, ran.err
