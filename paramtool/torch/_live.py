@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
@@ -70,6 +70,16 @@ def refuse_unfit(where: str, model: nn.Module, tensors: Tensors, assign: bool = 
     ]
     if wrong:
         raise ModelError(listed(f"{where}: {plural(len(wrong), 'tensor')} of the model cannot be filled:", wrong))
+
+
+def refuse_opaque(tensors: Tensors, names: Iterable[str], anew: bool = False) -> None:
+    """ModelError that names one of the tensors that are to be made, all if `anew`, and only their library can make."""
+    for name in names:
+        if not is_plain(one := tensors[name]) and (one.is_meta or anew):
+            raise ModelError(
+                f"{name!r} is a {type(one).__name__}, which only its library can make anew",
+                hint=f"load {'without assign ' * anew}into a model that has memory",
+            )
 
 
 def described(tensors: Tensors) -> Checkpoint:

@@ -32,7 +32,7 @@ from paramtool.passes.compat.check import RowClash, TieQuestion
 from paramtool.passes.compat.wanted import wanted_by
 from paramtool.passes.dedup.plan import ranks_hint
 from paramtool.torch._asking import ask, judged, seen_by
-from paramtool.torch._live import Tensors, described, dtype_of, is_expanded, is_plain, place, tensors_of
+from paramtool.torch._live import Tensors, described, dtype_of, is_expanded, is_plain, place, refuse_opaque, tensors_of
 from paramtool.torch._protocol import Answer, Watch, given_of, held_of, install, put_in, whole_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
 from paramtool.torch.tensors import read, window
@@ -144,6 +144,7 @@ def load_model(
     held = held_of(model, tensors, whole, only, prefix)
     with Source(held.part, compares_crcs=False) as source, torch.no_grad():
         asked = ask(model, tensors, held, source, assign)
+        refuse_opaque(tensors, asked.types, assign and (device, dtype) != (None, None))
         new = renewed(tensors, asked.types, assign, device, dtype)
         wanted = wanted_by(described({**tensors, **new}))
         verdict, questions = judged(wanted, held, whole, asked)
@@ -328,13 +329,6 @@ def renewed(
     old = {name: tensor for name, tensor in tensors.items() if assign or tensor.is_meta}
     flat = {id(one): torch.empty(one.shape, dtype=one.dtype, device="meta") for one in old.values() if is_expanded(one)}
     plain = {name: flat.get(id(tensor), tensor) for name, tensor in old.items() if is_plain(tensor)}
-    for name, one in old.items():
-        keeps_place = not one.is_meta and dtype is None and device is None  # and takes the values of another
-        if name in found and name not in plain and not keeps_place:
-            raise ModelError(
-                f"{name!r} is a {type(one).__name__}, which only its library can make anew",
-                hint=f"load {'without' if assign else 'with'} assign{' into a model that has memory' * assign}",
-            )
     checkpoint = described(plain)
     windows, members = checkpoint.views(), alias.build(checkpoint).names
     new: dict[str, torch.Tensor] = {}

@@ -15,7 +15,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import reading
 from paramtool.passes.compat.check import TieQuestion, TypeClash, Verdict
 from paramtool.torch._asking import ask, judged
-from paramtool.torch._live import tensors_of
+from paramtool.torch._live import refuse_opaque, tensors_of
 from paramtool.torch._protocol import held_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers, unchanged
 
@@ -54,6 +54,7 @@ def _asked(model: nn.Module) -> Asked:
         held = replace(held, named=unchanged(held.as_it_is))
         with Source(held.part) as source:
             asked = ask(model, tensors, held, source)
+            refuse_opaque(tensors, asked.types)
             verdict, questions = judged(own, held, whole, asked)
         if asked.is_unknown:
             why = f"only loading shows what the code of {label} makes of these names"

@@ -984,6 +984,58 @@ def test_the_way_between_layers_of_keras(name: str, suffix: str, tmp_path: Path)
         paramtool.convert(paths[0], tmp_path / f"bad{suffix}", into=paths[2])
 
 
+class Rotary(nn.Module):
+    """Positions by cosines and sines, which are calculated, or kept in no file."""
+
+    def __init__(self, is_table: bool) -> None:
+        super().__init__()
+        self.q, self.o, self.is_table = nn.Linear(16, 16), nn.Linear(16, 4), is_table
+        self.register_buffer("inv_freq", 10000 ** (torch.arange(8) / -8), persistent=False)
+        self.register_buffer("table", self.angles(64), persistent=False)
+
+    def angles(self, count: int) -> torch.Tensor:
+        found = torch.outer(torch.arange(count).float(), self.inv_freq)  # type: ignore[arg-type]
+        return torch.stack([found.cos(), found.sin()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        cos, sin = self.table[:, : x.shape[1]] if self.is_table else self.angles(x.shape[1])  # type: ignore[index]
+        a, b = self.q(x).chunk(2, -1)
+        y = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+        out: torch.Tensor = self.o((y @ y.transpose(1, 2)).softmax(-1) @ x)
+        return out
+
+
+@pytest.mark.parametrize("is_table", [False, True])
+@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
+def test_tables_of_positions_that_an_exporter_calculated(dynamo: bool, is_table: bool, tmp_path: Path) -> None:
+    """No weight is in them: the model's own state dict fills its export."""
+    module, x = Rotary(is_table), torch.rand(2, 12, 16)
+    torch.save(module.state_dict(), tmp_path / "s.pt")
+    model = exported(Rotary(is_table), x, tmp_path / "m.onnx", dynamo=dynamo)
+    paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=model)
+    with torch.no_grad():
+        np.testing.assert_allclose(by_onnxruntime(tmp_path / "out.onnx", x), module(x), atol=ATOL)
+
+
+class Placed(Rotary):
+    """The same with a table that was trained."""
+
+    def __init__(self, is_table: bool) -> None:
+        super().__init__(is_table)
+        self.places = nn.Parameter(self.angles(64)[0] + torch.rand(64, 8) / 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x + self.places[:12].repeat(1, 2))
+
+
+def test_a_table_that_was_trained_is_none(tmp_path: Path) -> None:
+    model = exported(Placed(True), torch.rand(2, 12, 16), tmp_path / "m.onnx", dynamo=False)
+    torch.save(Rotary(True).state_dict(), tmp_path / "s.pt")
+    with pytest.raises(LayoutError, match="of the model would keep its values") as error:
+        paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=model)
+    assert error.value.message.count("would keep") == 1
+
+
 # --- what is not compared is said ------------------------------------------------------------------------------------
 
 

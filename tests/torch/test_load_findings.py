@@ -563,6 +563,22 @@ def test_what_a_library_refuses_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("assign", [False, True])
+def test_what_cannot_be_made_is_told_by_variants(assign: bool, tmp_path: Path) -> None:
+    bitsandbytes = pytest.importorskip("bitsandbytes", reason="quantised layers of bitsandbytes")
+    torch.save(bitsandbytes.nn.Linear4bit(64, 64).to("cpu").state_dict(), path := tmp_path / "m.pt")
+    with torch.device("meta"):
+        model = bitsandbytes.nn.Linear4bit(64, 64)
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        model.load_state_dict(torch.load(path), assign=assign)
+    with pytest.raises(ModelError, match="'weight' is a Params4bit") as error:
+        paramtool.torch.load_model(model, path, assign=assign)
+    assert error.value.hint == "load into a model that has memory"
+    with pytest.raises(ModelError, match="'weight' is a Params4bit"):
+        paramtool.torch.variants([model], path)
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("config", ["Int8WeightOnlyConfig", "Float8WeightOnlyConfig", "IntxWeightOnlyConfig"])
 @pytest.mark.parametrize("quantised", [True, False])
 @pytest.mark.parametrize("assign", [True, False])
