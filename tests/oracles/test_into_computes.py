@@ -1036,6 +1036,35 @@ def test_a_table_that_was_trained_is_none(tmp_path: Path) -> None:
     assert error.value.message.count("would keep") == 1
 
 
+class Turned(nn.Module):
+    """A layer whose weight is `in out`, as Conv1D of transformers has it."""
+
+    def __init__(self, taken: int, made: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.rand(taken, made)), nn.Parameter(torch.rand(made))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight).view(*x.shape[:-1], -1)
+
+
+@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
+@pytest.mark.parametrize("layer", [Turned, nn.Linear])
+def test_matrices_are_as_one_shows_that_is_not_square(layer: Any, dynamo: bool, tmp_path: Path) -> None:
+    """The square one is not transposed where the other fits as it is, and is where the other fits only so."""
+
+    def made(one: Any) -> nn.Module:
+        return filled_with_noise(
+            nn.Sequential(one(8, 24), nn.Tanh(), one(24, 24), nn.LayerNorm(24, elementwise_affine=False))
+        )
+
+    source, x = made(layer), torch.rand(2, 5, 8)
+    torch.save(source.state_dict(), tmp_path / "s.pt")
+    model = exported(made(Turned), x, tmp_path / "m.onnx", dynamo=dynamo)
+    paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=model)
+    with torch.no_grad():
+        np.testing.assert_allclose(by_onnxruntime(tmp_path / "out.onnx", x), source(x), atol=1e-4)
+
+
 # --- what is not compared is said ------------------------------------------------------------------------------------
 
 

@@ -179,7 +179,7 @@ class GraphWalk:
                 self.operands.parameters.add(prefix + self.reader.text(info, "name"))
         for place in graph.get("initializer", ()):
             name = self.tensors.name(place)
-            if prefix or name not in self.defaults or not self.is_zero(place):
+            if prefix or name not in self.defaults or not self.is_uniform(place, True):
                 self.tensor(place, name, prefix, scope)
         for sparse in self.reader.messages(graph, "sparse_initializer", proto.SPARSE_TENSOR):
             name = self.reader.text(self.reader.inner(sparse, "values", TENSOR), "name")
@@ -404,7 +404,7 @@ class GraphWalk:
         tensors = (
             StoredConstant(
                 name, "int" not in one.dtype.name and one.dtype.name != "bool", prod(one.shape) == 1,
-                name in self.constants, partial(self.is_zero, self.places[name]),
+                name in self.constants, partial(self.is_uniform, self.places[name]),
             )
             for name, one in plain.items()
         )  # fmt: skip
@@ -412,13 +412,16 @@ class GraphWalk:
         of_networks = {name for module in self.modules for name in module.tensors.values()}
         return set(constants(tensors, self.operands)) - of_networks
 
-    def is_zero(self, span: Span) -> bool:
-        """Whether a small tensor holds nothing but zeros."""
+    def is_uniform(self, span: Span, is_zero: bool) -> bool:
+        """Whether all elements of a small tensor are one number, or zero."""
         try:
-            data = content(self.reader, self.tensors.find(span))
+            data = content(self.reader, one := self.tensors.find(span))
         except ValueError:
             return False
-        return data is not None and not any(data)
+        if data is None or not isinstance(one, OnnxTensor):
+            return False
+        size = one.dtype.block_bytes
+        return not any(data) if is_zero else data[size:] == data[:-size]
 
     def is_for_any_batch(self, name: str, node: _rnn.Node) -> bool:
         """Whether a state has batch size 1: (D, 1, H); with layout=1 that is (1, D, H), and only D = 1 is accepted."""

@@ -48,8 +48,8 @@ STATES: Shapes = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
 """{operator: its inputs that are zero where they are left out}"""
 ELEMENTWISE = CALCULATING | {"Pow", "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Sin", "Cos", "Reciprocal"}
 """Operators that take numbers of a program; those that take one as a weight, a slope or a scale are none of them."""
-NORM = "InstanceNormalization"
-"""It needs a scale and a shift, so that programs write ones and zeros for a norm that has none, or has them behind."""
+NORMS = ("InstanceNormalization", "LayerNormalization")
+"""They need a scale, so that programs write ones, and zeros, for a norm that has none, or has them behind."""
 EXPORTED = re.compile(r"(onnx::[A-Za-z]+_)?[0-9]+")
 """The names that torch's exporter makes up: of constants, and of tensors that it calculated."""
 MOVING = frozenset({
@@ -148,7 +148,8 @@ class StoredConstant(NamedTuple):
     is_float: bool
     is_one_number: bool
     is_of_constant_node: bool
-    is_zero: Callable[[], bool]
+    is_uniform: Callable[[bool], bool]
+    """Whether all of its elements are one number, or zero."""
 
 
 def constants(tensors: Iterable[StoredConstant], found: Operands) -> Iterator[str]:
@@ -164,12 +165,15 @@ def constants(tensors: Iterable[StoredConstant], found: Operands) -> Iterator[st
         if name in found.parameters or name in found.results or name not in found.uses:
             continue
         uses = found.uses[name]
-        is_number = all(use.operator == NORM or (one.is_one_number and use.operator in ELEMENTWISE) for use in uses)
+        is_number = all(
+            one.is_uniform(False) if use.operator in NORMS else one.is_one_number and use.operator in ELEMENTWISE
+            for use in uses
+        )
         is_written = (
             one.is_of_constant_node
             or bool(found.parameters)
             or (found.producer.startswith("pytorch") and EXPORTED.fullmatch(name) is not None)
         )
         is_index = name in indices and (not one.is_float or all(use.is_at(INDICES) for use in uses))
-        if is_index or (is_number and is_written) or (name in states and one.is_zero()):
+        if is_index or (is_number and is_written) or (name in states and one.is_uniform(True)):
             yield name

@@ -92,6 +92,13 @@ class _Planning:
         self, source: Checkpoint, found: Sequence[Network], model: Checkpoint, networks: Sequence[Network],
         *, flatten: str, partial: bool, same: Callable[[View, View], bool],
     ) -> None:  # fmt: skip
+        views, others = source.views(), model.views()
+        alike = {
+            name: part for name, part in model.parts.items()
+            if part.axes == "in out" and name in views.keys() - source.parts and views[name].shape == others[name].shape
+        }  # fmt: skip
+        if any(views[name].shape != views[name].shape[::-1] for name in alike):  # a matrix that fits only as it is
+            source = replace(source, parts={**source.parts, **alike})
         self.source, self.model, self.flatten, self.partial, self.same = source, model, flatten, partial, same
         self.where = model.path if model.files else "the model"
         self.source_units = [*network_pass.units(source, found)]
