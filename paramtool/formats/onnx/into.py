@@ -73,8 +73,10 @@ def lay_out(model: Checkpoint, targets: Mapping[str, Target], name: str = "") ->
 def described(model: Checkpoint) -> object:
     """What a model computes, by its nodes."""
     file, source = open_source(model.path)
+    found: list[dict[str, object]] = []
     with file:
-        return walked(Reader(Contents(file, source.nbytes), model.path), source).described
+        walked(Reader(Contents(file, source.nbytes), model.path), source, found)
+    return found
 
 
 def _refuse(model: Checkpoint, targets: Mapping[str, Target], walk: GraphWalk) -> None:

@@ -18,7 +18,7 @@ import os
 import re
 import struct
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -78,8 +78,11 @@ def read(path: str) -> Checkpoint:
     )
 
 
-def walked(reader: Reader, source: SourceFile) -> GraphWalk:
-    """Everything that a model says, its graphs walked; FormatError or UnsafeError if it is not a whole model."""
+def walked(reader: Reader, source: SourceFile, described: list[dict[str, object]] | None = None) -> GraphWalk:
+    """Everything that a model says, its graphs walked; FormatError or UnsafeError if it is not a whole model.
+
+    What it computes is put into `described`.
+    """
     model = reader.whole(proto.MODEL)
     if "graph" not in model:
         raise FormatError(
@@ -90,7 +93,7 @@ def walked(reader: Reader, source: SourceFile) -> GraphWalk:
             f"{reader.where}: has no opset_import, which follows the graph; the file is truncated",
             hint="get or export the file again",
         )
-    walk = GraphWalk(reader, Tensors(reader, source))
+    walk = GraphWalk(reader, Tensors(reader, source), described=described)
     for key, value in pairs(reader, model, "metadata_props"):
         if key in walk.metadata:
             walk.defect(f"metadata_props has {key!r:.200} twice; expected each key once")
@@ -138,15 +141,15 @@ class GraphWalk:
     """Initializers of the main graph that callers replace: zeros that stand for an initial state."""
     in_function: bool = False
     """Whether the nodes of a function are being walked, whose weights can be its inputs."""
-    described: list[dict[str, Any]] = field(default_factory=list)
-    """What the model computes, as `model.described` has it; the tensors of Constant nodes are values."""
+    described: list[dict[str, object]] | None = None
+    """What the model computes, as `model.described` has it, where it is asked for."""
     defects: list[str] = field(default_factory=list)
     more: int = 0
     """The number of defects that were not kept."""
 
     def model(self, model: Message) -> None:
         """Walk the main graph, then graphs for training, then functions that nodes can call."""
-        self.described.append({"opset": [*map(self.reader.content, model.get("opset_import", ()))]})
+        self.describe("model", "", (), {"versions": {"opset_import": model.get("opset_import", [])}})
         self.graph(model["graph"][0], "", {}, 0)
         for k, span in enumerate(model.get("training_info", ())):
             info = self.reader.message(span, proto.TRAINING_INFO)
@@ -198,7 +201,7 @@ class GraphWalk:
                 self.uses.images[name] = image(shape[1], FIRST, len(shape) - 1)._replace(is_input=True)
         self.nodes(graph.get("node", ()), prefix, scope, depth)
         self.uses.flow.ends(self.uses.signals.get(prefix + name, Signal()) for name in made)
-        self.described.append({"graph": [Name(prefix + name) for name in (*given, *made)]})
+        self.describe(f"graph {prefix}", "", (prefix + name for name in (*given, *made)), {})
 
     def nodes(self, spans: Sequence[Span], prefix: str, scope: Scope, depth: int) -> None:
         """Walk the nodes of one graph, in the order in which they run."""
@@ -223,15 +226,8 @@ class GraphWalk:
                 self.graph(span, f"{prefix}{label}/{name}.{k}/", scope, depth + 1, around=prefix)
         inputs = tuple(self.reader.texts(node, "input"))
         keys = [name and (scope.get(name) or self.operands.key(prefix, name)) for name in inputs]
-        skipped = ("g", "graphs", "t" * (operator == "Constant"))
-        said: dict[str, object] = {
-            name: [[key, *map(self.reader.content, one[key])] for key in one if key not in skipped]
-            for name, one in attributes.items()
-        }
-        ends = [*map(Name, keys), *(Name(prefix + name) for name in outputs)]
-        self.described.append(
-            {**said, "name": Name(f"node {prefix}{label}"), "what it is": [domain, operator], "inputs": ends}
-        )
+        ends = (*keys, *(prefix + name for name in outputs))
+        self.describe(f"node {prefix}{label}", f"{domain}:{operator}", ends, attributes)
         path = self.scope(node) if any(map(proto.NUMBERED.fullmatch, inputs)) and operator not in _rnn.KINDS else ""
         numbers: dict[str, float] = {}
         for names, read, place in (
@@ -277,6 +273,16 @@ class GraphWalk:
         if operator in _rnn.KINDS:
             made = _rnn.Node(self.reader, operator, label, inputs, attributes, output=outputs[0] if outputs else "")
             self.recurrent(made, prefix, scope)
+
+    def describe(self, name: str, kind: str, names: Iterable[str], attributes: Mapping[str, Message]) -> None:
+        """Keep what a node or graph is; a Constant node has its tensor as a value, a graph in a node its own nodes."""
+        if self.described is not None:
+            skipped = ("g", "graphs", "t" * kind.endswith(":Constant"))
+            said = {
+                word: [[key, *map(self.reader.content, one[key])] for key in one if key not in skipped]
+                for word, one in attributes.items()
+            }
+            self.described.append({**said, "name": Name(name), "kind": kind, "inputs": [*map(Name, names)]})
 
     def values(self, name: str, operator: str) -> list[float]:
         """The numbers of a small tensor that is part of the program; empty for a weight, and for what is not stored."""
