@@ -99,7 +99,7 @@ def _rows(found: Deduped) -> Rows:
     if found.unused_nbytes:
         yield "unused", size(found.unused_nbytes), "used by no tensor, left behind"
     yield from beside(found)
-    if not found.written or not (is_smaller or found.plan.aliases or found.changed or current.verbose):
+    if not found.written:
         return
     if found.format == "torch":
         yield "load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True works too"
@@ -109,7 +109,8 @@ def _rows(found: Deduped) -> Rows:
         prefix = model.prefix if model else ""
         inside = [name.removeprefix(prefix) for name in found.plan.order if name.startswith(prefix)]
         yield load_it(found.output, inside, model.name if model else "", is_plain=not found.plan.aliases)
-    yield NEXT, verify_line(found, _flag(found))
+    if is_smaller or found.plan.aliases or found.changed or current.verbose:
+        yield NEXT, verify_line(found, _flag(found))
 
 
 NOTHING = "nothing gained"
@@ -184,9 +185,10 @@ def _family_rows(found: Family) -> Rows:
     elif found.renamed_nbytes:
         yield ("not done", f"{size(found.renamed_nbytes)} are equal under different names",
                "--share-renamed stores them once, for paramtool alone; config.json ties one folder only")  # fmt: skip
-    if found.written and (is_gained or current.verbose):
-        first = found.members[0]
+    first = found.members[0]
+    if found.written:
         yield load_it(first.folder, [f"{first.wrapper}weight"])
+    if found.written and (is_gained or current.verbose):
         yield NEXT, verify_line(first, output=first.folder)
 
 

@@ -47,7 +47,7 @@ def test_an_adapter_is_loaded(kind: str, what: str, tmp_path: Path) -> None:
     made = peft.get_peft_model(base(), CONFIGS[kind]())
     made.save_pretrained(tmp_path / "in")
     source = "in" if what == "folder" else "in/adapter_model.safetensors"
-    ran = quick("dedup", source, "-o", "out" if what == "folder" else "out.safetensors", "-v", cwd=tmp_path)
+    ran = quick("dedup", source, "-o", "out" if what == "folder" else "out.safetensors", cwd=tmp_path)
     assert ran.code == 0, ran
     (line,) = typed_lines.python(ran.out)
     given = {
