@@ -14,25 +14,16 @@ from paramtool.formats import hf_config
 from paramtool.formats.files import holds, same_bytes, unreadable
 from paramtool.formats.record import edits
 from paramtool.grouping import omit
-from paramtool.lazy_dataclass import frozen
+from paramtool.passes.objects_differ import Comparison
 
 NOTHING: Mapping[str, str] = {}
-
-
-@frozen
-class Beside:
-    """What differs between the files beside the weights of two folders."""
-
-    differences: tuple[str, ...]
-    notes: tuple[str, ...]
-    """What does not come along when one of the folders is written again, and why."""
 
 
 def beside(
     output: str, found: Sets, against: str, expected: Sets, *, progress: Progress, without: Collection[str] = (),
     instead: Mapping[str, str] = NOTHING,
-) -> Beside:  # fmt: skip
-    """Compare every file that comes along from `against`, and look for others in `output`.
+) -> Comparison:  # fmt: skip
+    """Compare every file that comes along from `against`, and look for others in `output`; notes say what does not.
 
     Files `without` are compared otherwise, and `instead` has those that took the place of the source's, or were added.
     FormatError where a file or a folder cannot be read.
@@ -52,10 +43,10 @@ def beside(
         made = {**_made(against, expected), **_adapter(against, expected, found), **retied}
         again = _made(output, found)  # what an output lacks, and is calculated of it again, to the byte
         gone = [name for name in other if name not in own and name in again and holds(other[name], again[name])]
-        differences = tuple(_differences(own, omit(other, gone), advance, made))
+        differences = [*_differences(own, omit(other, gone), advance, made)]
     notes = [f"not compared: {text}" for text in theirs.left]
     notes += (f"not compared, and in the output alone: {text}" for text in mine.left if text not in theirs.left)
-    return Beside(differences, tuple(notes))
+    return Comparison(differences, notes)
 
 
 def _all(folder: str, sets: Sets, elsewhere: str) -> Sidecars:

@@ -41,7 +41,7 @@ from paramtool.model.view import View
 from paramtool.parts.config_facts import KnownModel
 from paramtool.parts.pieces import Stored
 from paramtool.parts.sizes import UnknownSize
-from paramtool.passes.objects_differ import lacking
+from paramtool.passes.objects_differ import Comparison, lacking
 from paramtool.passes.optimizer import tree
 from paramtool.passes.optimizer.move import moved
 from paramtool.passes.parts import fuse
@@ -246,38 +246,29 @@ def _with_moved(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
 # --- Files with the state of optimizers beside converted weights, and what those of the source should have become ----
 
 
-@frozen
-class StateFiles:
-    """What differs between the state files of two folders."""
-
-    differences: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    compared: tuple[str, ...] = ()
-    """The files that were compared, which no comparison of bytes has to look at."""
-
-
 def state_files_again(
     output: Path, found: Checkpoint, against: Path, source: Checkpoint, *, allowing: Allowing
-) -> StateFiles:
-    """Compare the files that both folders have, where the parameters of the output are not those of the source."""
+) -> tuple[Comparison, list[str]]:
+    """Compare the files that both folders have, where the parameters of the output are not those of the source.
+
+    Also returns the files that were compared, which no comparison of bytes has to look at.
+    """
+    said = Comparison()
     names = [name for name in sorted(os.listdir(output)) if _is_state(output, name) and _is_state(against, name)]
     if not names:
-        return StateFiles()
+        return said, []
     again, choice = _moved(found, source)
     if not changes(again.moves, again.renamed):
-        return StateFiles()
-    differences: list[str] = []
-    notes: list[str] = []
+        return said, []
     for name in names:
         place = os.path.join(output, name)
         mine = formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
         try:
             lines = _differences(mine, (against, source), name, again, choice, allowing=allowing)
-            differences += (f"file {name!r}: {line}" for line in lines)
+            said.differences += (f"file {name!r}: {line}" for line in lines)
         except (PlanError, LayoutError, Defects) as error:
-            notes.append(f"file {name!r}: the state was not moved again: {error.message}")
-    compared = [name for folder in (output, against) for name in _inside(folder, names)]
-    return StateFiles(tuple(differences), tuple(notes), tuple(compared))
+            said.notes.append(f"file {name!r}: the state was not moved again: {error.message}")
+    return said, [name for folder in (output, against) for name in _inside(folder, names)]
 
 
 def _is_state(folder: Path, name: str) -> bool:

@@ -233,11 +233,11 @@ def _beside(
         if len(sets) == 1 == len(expected.get(place, ())):
             there, here = os.path.join(result.output, place), os.path.join(result.against, place)
             source = expected[place][0].checkpoint
-            state = state_files_again(there, sets[0].checkpoint, here, source, allowing=allowing)
+            state, names = state_files_again(there, sets[0].checkpoint, here, source, allowing=allowing)
             label = f"{place}: " if place else ""
             differences += (f"{label}{text}" for text in state.differences)
             warnings += (f"{label}{text}" for text in state.notes)
-            compared += (os.path.join(place, name) for name in state.compared)
+            compared += (os.path.join(place, name) for name in names)
     files = _file_differences.beside(
         result.output, found, result.against, expected, progress=progress, without=compared, instead=instead
     )

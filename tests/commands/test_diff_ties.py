@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool.commands.diff.diff import Diffed, diff
-from paramtool.engine.compare.shared_elements import TiedPair, share_alike
+from paramtool.commands.diff.ties import TiedPair, share_alike
 from paramtool.model.diff import SAME
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View
