@@ -568,7 +568,7 @@ def _next_relayout(found: Inspection, path: str) -> Rows:
     from paramtool.commands.networks import can_convert
 
     with suppress(UsageError):  # of a layout that is not installed nobody knows
-        if len({row.name for form in layouts.find(layouts.parse(source)[0]).forms for row in form.tensors}) == 1:
+        if layouts.find(layouts.parse(source)[0]).is_of_one_tensor:
             yield NEXT, f"paramtool unfuse {path}", "splits the fused networks into named tensors"
             return
     is_said = all(one.source != "names and shapes" for one in found.networks)

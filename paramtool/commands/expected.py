@@ -160,7 +160,7 @@ def _could_read(module: Module, name: str, source: Checkpoint) -> bool:
         layout = layouts.find(said[0]) if said else None
     except (LayoutError, UsageError):
         layout = None
-    if layout is None or len({row.name for form in layout.forms for row in form.tensors}) == 1:  # under any name
+    if layout is None or layout.is_of_one_tensor:  # under any name
         return is_of(name, replace(module, at=said[2] if said else module.at))
     return bool(named(layout, name) & ats) or any(kept_off(at, name) is not None for at in ats)
 

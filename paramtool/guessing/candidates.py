@@ -18,8 +18,6 @@ from paramtool.layouts import layout as tables
 from paramtool.layouts.layout import Form, Layout
 from paramtool.layouts.spec import GATES, Facts, Spec, parse
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.dtype import DTYPES
-from paramtool.model.view import contiguous
 
 SURE = ("said", "names and shapes", "shapes only", "possible")
 """How certain a candidate is, the most certain first: the file says so; names and shapes are those of the layout; only
@@ -308,7 +306,7 @@ def meaning(
     found = []
     for tensor in tables.stored(layout, form, spec, layout.chosen(options)):
         if tensor.name in tensors:
-            for place in tensor.places(contiguous(0, DTYPES["float32"], tensor.shape)):
+            for place in tensor.places():
                 steps = [(n, s) for n, s in place.view.axes if n != 1]
                 found.append((tensors[tensor.name], place.terms, place.view.offset, *steps, place.shift))
     return frozenset(found)

@@ -133,8 +133,7 @@ def _ends(layout: Layout, tail: str) -> Iterator[tuple[int, frozenset[str]]]:
     for row, gates in {(row, form.gates) for form in layout.forms for row in form.tensors}:
         said = names.found(row, row.directions or layout.directions, gates, layout.separator, name=tail)
         if said is not None:
-            blocks = row.blocks()
-            yield len(tail) - len(said.get("at") or ""), frozenset().union(*(block.kinds for block in blocks))
+            yield len(tail) - len(said.get("at") or ""), row.kinds()
 
 
 def _networks(layout: Layout, at: str, shapes: Shapes, said: Facts) -> Iterator[Network]:

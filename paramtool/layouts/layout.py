@@ -26,7 +26,7 @@ from paramtool.layouts.pattern import Binding, Block
 from paramtool.layouts.spec import KINDS, ZEROABLE, Cell, Spec
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.dtype import DTYPES
-from paramtool.model.view import Shape, View, contiguous_strides
+from paramtool.model.view import Shape, View, contiguous
 from paramtool.package_data import package_data
 
 CAN_BE_SAID = ("gate_activation", "cell_clip", "clip", "coupled", "backward", "merge")
@@ -90,17 +90,18 @@ class Form:
         """The same in order."""
         return sorted(self.expresses)
 
+    def blocks(self) -> Iterator[Block]:
+        """The blocks of all rows."""
+        return (block for row in self.tensors for block in row.blocks())
+
     def kinds(self) -> frozenset[str]:
         """The kinds of cells that have a place."""
-        return frozenset().union(*(row.kinds() for row in self.tensors))
+        return frozenset().union(*(block.kinds for block in self.blocks()))
 
     def has_place(self, cell: Cell) -> bool:
         """Whether a cell of this kind and gate has a place."""
-        for row in self.tensors:
-            for block in row.blocks():
-                if cell.kind in block.kinds and (not cell.gate or cell.gate in (block.gates or self.gates)):
-                    return True
-        return False
+        blocks = (block for block in self.blocks() if cell.kind in block.kinds)
+        return any(not cell.gate or cell.gate in (block.gates or self.gates) for block in blocks)
 
 
 @frozen
@@ -177,8 +178,17 @@ class Layout:
     @property
     def always_biases(self) -> bool:
         """Whether a network without biases is stored with biases of zeros."""
-        blocks = [block for form in self.forms for row in form.tensors for block in row.blocks()]
+        blocks = (block for form in self.forms for block in form.blocks())
         return all(block.always == "!" for block in blocks if block.kinds & {"bW", "bR"})
+
+    def rows(self) -> Iterator[TensorRule]:
+        """The rows of all forms."""
+        return (row for form in self.forms for row in form.tensors)
+
+    @property
+    def is_of_one_tensor(self) -> bool:
+        """Whether it stores a whole network, or layer, in one tensor."""
+        return len({row.name for row in self.rows()}) == 1
 
     def holds(self) -> Iterator[str]:
         """The networks that it can hold, in words: `lstm +projection`, `gru reset=after without b_hn`."""
@@ -278,6 +288,19 @@ class _PlacedBlock(NamedTuple):
     lengths: Mapping[str, int]
 
 
+def as_stored(view: View, shape: Shape) -> View:
+    """A view in the shape that the layout asks for: axes of length 1 are inserted or removed.
+
+    >>> as_stored(contiguous(0, DTYPES["float32"], (1, 400)), (400,)).shape
+    (400,)
+    """
+    if view.shape == shape:
+        return view
+    steps = [stride for size, stride in view.axes if size != 1]
+    strides = tuple(steps.pop(0) if size != 1 else 0 for size in shape)
+    return view.with_axes(shape, strides)
+
+
 @frozen
 class LayoutTensor:
     """One tensor of one network."""
@@ -290,12 +313,12 @@ class LayoutTensor:
     options: Mapping[str, str]
     pieces: tuple[_PlacedBlock, ...]
 
-    def places(self, view: View) -> Iterator[Place]:
-        """Every place in the tensor, given a view of the tensor: of its shape, with any strides."""
+    def places(self, view: View | None = None) -> Iterator[Place]:
+        """Every place in the tensor, or in a view of it, which can have any strides, and other axes of length 1."""
+        view = as_stored(view or contiguous(self.name, DTYPES["float32"], self.shape), self.shape)
         for piece in self.pieces:
             offset = view.offset + piece.start * (view.strides[self.row.along] if view.strides else 0)
-            block, lengths = piece.block, piece.lengths
-            inside = {word for group in block.axes for word in group}
+            block, lengths, inside = piece.block, piece.lengths, piece.block.words
             gates = block.gates or self.form.gates
             filler = not block.terms
             layers = range(self.spec.layers) if "layer" in inside else [piece.binding.get("layer", 0)]
@@ -380,8 +403,7 @@ def _pieces(
         gates = block.gates or form.gates
         if not _is_there(block, spec, options) or ("gate" in at and str(at["gate"]) not in gates):
             continue
-        inside = {word for group in block.axes for word in group}
-        sizes = spec.sizes(int(at.get("layer", 0)))
+        inside, sizes = block.words, spec.sizes(int(at.get("layer", 0)))
         if "layer" in inside and "in" in inside and any(spec.sizes(k) != sizes for k in range(spec.layers)):
             raise LayoutError(
                 f"{spec}: layout {layout.name} keeps all layers in one tensor: input must be the width of h"
@@ -397,9 +419,8 @@ def check_tiling(layout: Layout, form: Form, spec: Spec, options: Mapping[str, s
     """
     seen: dict[Cell, str] = {}
     for tensor in stored(layout, form, spec, options):
-        view = View(tensor.name, DTYPES["float32"], 0, tensor.shape, contiguous_strides(tensor.shape))
         count = bytearray(prod(tensor.shape))
-        for place in tensor.places(view):
+        for place in tensor.places():
             for element in _elements(place.view):
                 if element >= len(count) or count[element]:
                     where = _position(element, tensor.shape)

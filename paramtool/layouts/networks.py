@@ -13,10 +13,10 @@ from typing import Any
 
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, plural
 from paramtool.layouts import names, pattern
-from paramtool.layouts.layout import Form, Layout, LayoutTensor, TensorRule, refusals, stored
+from paramtool.layouts.layout import Form, Layout, LayoutTensor, Place, TensorRule, refusals, stored
 from paramtool.layouts.spec import MERGES, Facts, Spec, text, usual
 from paramtool.lazy_dataclass import dataclass, frozen
-from paramtool.model.view import Shape, Shapes, View
+from paramtool.model.view import Shape, Shapes, Views
 
 # --- The length of a network's flat vector, as numbers and in the words of messages ----------------------------------
 
@@ -86,6 +86,10 @@ class Network:
         """Its tensors, as the layout describes them."""
         return [t for t in stored(self.layout, self.form, self.spec, self.options) if t.name in self.tensors]
 
+    def places(self, views: Views) -> Iterator[tuple[str, Place]]:
+        """(tensor in the checkpoint, place in its window)"""
+        return ((name, one) for t in self.stored() for name in [self.tensors[t.name]] for one in t.places(views[name]))
+
 
 @dataclass(slots=True)
 class _NamesOfForm:
@@ -117,7 +121,7 @@ def modules(layout: Layout, options: Mapping[str, str], shapes: Shapes) -> list[
 def named(layout: Layout, name: str) -> set[str]:
     """The modules to which a tensor of this name could belong, by the layout's templates."""
     found: set[str] = set()
-    for row in (row for form in layout.forms for row in form.tensors):
+    for row in layout.rows():
         for gates in {form.gates for form in layout.forms}:
             said = names.found(row, row.directions or layout.directions, gates, layout.separator, name=name)
             if said:
@@ -414,7 +418,7 @@ def _axes(row: TensorRule) -> set[str]:
     """The axes of a row's tensors, including those of its braces."""
     items = pattern.parse(row.content)
     repeated = {axis for item in items if isinstance(item, pattern.Repeated) for axis in item.axes}
-    return repeated | {word for block in row.blocks() for group in block.axes for word in group}
+    return repeated.union(*(block.words for block in row.blocks()))
 
 
 def _is_flat(row: TensorRule) -> bool:
@@ -475,18 +479,3 @@ def _sizes(form: Form, rows: Rows, directions: int, shapes: Shapes, *, facts: Fa
             tuple(name for *_, name in sorted(whole, key=lambda one: one[1])),
         )
     return {"hidden": known["hidden"], "input": known["in"], "projection": known.get("proj", 0) if projected else 0}
-
-
-def as_stored(view: View, shape: Shape) -> View:
-    """A view in the shape that the layout asks for: axes of length 1 are inserted or removed.
-
-    >>> from paramtool.model.dtype import DTYPES
-    >>> from paramtool.model.view import contiguous
-    >>> as_stored(contiguous(0, DTYPES["float32"], (1, 400)), (400,)).shape
-    (400,)
-    """
-    if view.shape == shape:
-        return view
-    steps = [stride for size, stride in view.axes if size != 1]
-    strides = tuple(steps.pop(0) if size != 1 else 0 for size in shape)
-    return view.with_axes(shape, strides)

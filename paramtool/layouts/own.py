@@ -42,8 +42,7 @@ from paramtool.layouts.layout import (
 from paramtool.layouts.networks import network
 from paramtool.layouts.spec import GATES, KINDS, WORDS, Cell, Spec
 from paramtool.lazy_dataclass import frozen
-from paramtool.model.dtype import DTYPES
-from paramtool.model.view import Shape, contiguous
+from paramtool.model.view import Shape
 from paramtool.plugins import entry_points, refusal
 from paramtool.toml_text import parsed
 
@@ -464,7 +463,7 @@ def _check_repeats(items: pattern.Items, around: frozenset[str]) -> None:
             own = list(item.axes)
             inner = item.items
         else:
-            own = [word for group in item.axes for word in group if not word.isdigit()]
+            own = [word for word in item.words if not word.isdigit()]
             inner = ()
         if isinstance(item, pattern.Repeated) and not own:
             raise LayoutError("braces without an axis; expected {layer dir: ...}")
@@ -477,7 +476,7 @@ def _check_repeats(items: pattern.Items, around: frozenset[str]) -> None:
 def _check_block(block: pattern.Block, row: TensorRule, form: Form, options: Mapping[str, str]) -> None:
     if not 0 <= row.along < len(block.axes):
         raise LayoutError(f"along {row.along}; a block has {plural(len(block.axes), 'axis', 'axes')}")
-    for word in (word for group in block.axes for word in group if word.isdigit()):
+    for word in filter(str.isdigit, block.words):
         if not 1 <= int(word) <= MAX_NUMBER:
             raise LayoutError(f"an axis of length {word[:20]}; expected 1 to {MAX_NUMBER}")
     if block.gates:
@@ -520,8 +519,7 @@ def grid(form: Form) -> Iterator[Spec]:
 
 def _switches(form: Form) -> list[str]:
     """The options that switch blocks of a form on and off."""
-    blocks = (block for row in form.tensors for block in row.blocks())
-    return sorted({block.always[1:] for block in blocks if block.always[1:]})
+    return sorted({block.always[1:] for block in form.blocks()} - {""})
 
 
 def choices(layout: Layout, form: Form) -> Iterator[dict[str, str]]:
@@ -575,9 +573,7 @@ def _check_networks(layout: Layout, form: Form, shapes: Mapping[str, str]) -> No
 
 def _keeps_layers_together(form: Form) -> bool:
     """Whether one tensor holds the input weights of all layers, with layer as an axis, so that all have one width."""
-    blocks = (block for row in form.tensors for block in row.blocks())
-    axes = ({word for group in block.axes for word in group} for block in blocks)
-    return any({"layer", "in"} <= words for words in axes)
+    return any({"layer", "in"} <= {*block.words} for block in form.blocks())
 
 
 def _check_names(tensors: list[LayoutTensor]) -> None:
@@ -615,7 +611,7 @@ def _check_cells(tensors: list[LayoutTensor], spec: Spec) -> None:
     """Check that every place is for a cell that the network has; an LSTM has no peephole of the candidate, say."""
     cells = set(spec.cells())
     for tensor in tensors:
-        for place in tensor.places(contiguous(tensor.name, DTYPES["float32"], tensor.shape)):
+        for place in tensor.places():
             for _, cell in place.terms:
                 if cell not in cells:
                     raise LayoutError(f"{tensor.name!r} has a place for the {cell}, which no {spec.kind} has")

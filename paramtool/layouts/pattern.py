@@ -58,6 +58,11 @@ class Block:
         """The kinds of cells in it."""
         return frozenset(kind for _, kind in self.terms)
 
+    @property
+    def words(self) -> Words:
+        """The words of all axes."""
+        return tuple(word for group in self.axes for word in group)
+
 
 @frozen
 class Repeated:
@@ -116,14 +121,13 @@ def _block(content: str, found: re.Match[str], any_words: bool) -> Block:
         elif word != "0":
             shift.append((number, word))
     axes = tuple(tuple(group.strip("()").split()) for group in re.findall(r"\([^()]*\)|[^\s()]+", found["axes"]))
-    for word in (word for group in axes for word in group):
-        if not any_words and word not in AXES and not word.isdigit():
+    block = Block(tuple(terms), tuple(shift), found["gates"] or "", axes, bool(found["raw"]), found["always"] or "")
+    for word in () if any_words else block.words:
+        if word not in AXES and not word.isdigit():
             raise UsageError(
                 f"pattern {content!r}: {word!r} is not an axis; expected hidden, in, rec, proj, layer, dir, gate"
             )
-    return Block(
-        tuple(terms), tuple(shift), found["gates"] or "", axes, bool(found["raw"]), found["always"] or ""
-    )  # fmt: skip
+    return block
 
 
 def blocks(items: Items) -> Iterator[Block]:
@@ -184,7 +188,7 @@ def window(
             elif not word.isdigit():
                 found[word] = size, step
             step *= size
-    words = order or tuple(word for group in block.axes for word in group if word in found)
+    words = order or tuple(word for word in block.words if word in found)
     if set(words) != found.keys():
         raise UsageError(
             f"a block of {'+'.join(block.kinds)} has the axes {sorted(found)}; expected {sorted(set(words))}"

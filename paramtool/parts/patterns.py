@@ -189,7 +189,7 @@ def counted(items: Items, along: int) -> Iterator[Words]:
 def words_of(term: str, content: str) -> set[str]:
     """The axes of the blocks of one part."""
     own = (block for block in blocks(parsed(content)) if block.terms[0][1] == term)
-    return {word for block in own for group in block.axes for word in group}
+    return {word for block in own for word in block.words}
 
 
 def slice_words(content: str) -> set[str]:

@@ -25,7 +25,7 @@ from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import same_targets
 from paramtool.errors import LayoutError
 from paramtool.grouping import paired
-from paramtool.layouts.networks import Network, as_stored
+from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Cell
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.conventions import CONVENTIONS, COUNTERS
@@ -218,16 +218,12 @@ def _why(state: Settled, mine: Network, theirs: Network, left: set[str]) -> str:
 def _biases(network: Network, views: Views, source: Source) -> dict[Cell, list[tuple[DType, Array]]]:
     """{gate of a layer and direction: its biases in their type}"""
     found: dict[Cell, list[tuple[DType, Array]]] = {}
-    for tensor in network.stored():
-        if not tensor.row.kinds() & BIASES:
-            continue
-        view = as_stored(views[network.tensors[tensor.name]], tensor.shape)
-        source.prove(int(view.storage))
-        for place in tensor.places(view):
-            cells = [cell for _, cell in place.terms if cell.kind in BIASES]
-            if cells:
-                numbers = source.array(place.view).all().view(number_type(view.dtype)).reshape(-1)
-                found.setdefault(cells[0]._replace(kind=""), []).append((view.dtype, numbers))
+    for _, place in network.places(views):
+        cells = [cell for _, cell in place.terms if cell.kind in BIASES]
+        if cells:
+            source.prove(int(place.view.storage))
+            numbers = source.array(place.view).all().view(number_type(place.view.dtype)).reshape(-1)
+            found.setdefault(cells[0]._replace(kind=""), []).append((place.view.dtype, numbers))
     return found
 
 

@@ -592,7 +592,7 @@ def _gate_grid(tensor: LayoutTensor, read: Network) -> Grid | None:
     rows, columns = (1, prod(shape)) if len(long) < 2 else (long[0], prod(long[1:]))
     owner = contiguous("tensor", DTYPES["float32"], (rows, columns))
     bands = []
-    for place in islice(tensor.places(contiguous("tensor", DTYPES["float32"], shape)), MAX_BANDS + 1):
+    for place in islice(tensor.places(), MAX_BANDS + 1):
         left, top, right, bottom = part_of(place.view, owner)
         label, tint = _named(place, read)
         bands.append(Band(left, top, right, bottom, label, tint))

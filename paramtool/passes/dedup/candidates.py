@@ -238,7 +238,7 @@ def _networks(views: Views) -> Iterator[Network]:
 
 def _flat() -> list[Layout]:
     """Layouts that store a whole network in one tensor."""
-    return [one for one in layouts.all_layouts() if len({row.name for form in one.forms for row in form.tensors}) == 1]
+    return [one for one in layouts.all_layouts() if one.is_of_one_tensor]
 
 
 def _both_ways(made: Network, views: Views, flat: Layout) -> Iterator[tuple[Target, Network]]:

@@ -86,7 +86,7 @@ def _wrappers(name: str) -> Iterator[tuple[str, str, Extra]]:
 @cache
 def _heads() -> frozenset[str]:
     """Words, one of which the name of any weight has that a wrapper replaces: other names are passed over at once."""
-    rows = (row for layout in WRAPPED for form in layouts.find(layout).forms for row in form.tensors)
+    rows = (row for layout in WRAPPED for row in layouts.find(layout).rows())
     return frozenset(max(re.split(r"\[.*?\]|\{.*?\}", row.name), key=len) for row in rows)
 
 

@@ -19,7 +19,7 @@ from paramtool.errors import LayoutError, plural
 from paramtool.grouping import omit
 from paramtool.layouts.evidence import evidence
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, Place, from_table, refusals, stored
-from paramtool.layouts.networks import Network, as_stored, modules, network_if_any, squeezed
+from paramtool.layouts.networks import Network, modules, network_if_any, squeezed
 from paramtool.layouts.spec import WORDS, ZEROABLE, Cell, Spec, usual, word, words
 from paramtool.lazy_dataclass import dataclass, frozen
 from paramtool.model.alias import AliasGraph
@@ -169,15 +169,12 @@ class _Cells:
     into_second: bool = False
     """Whether a sum counts as its second cell."""
 
-    def places(self, tensor: LayoutTensor, view: View) -> Iterator[Place]:
-        """Where the cells of a tensor are; moments have no shift, and those of squares no sign."""
-        for place in tensor.places(view):
-            if self.carry == "weight":
-                yield place
-            elif self.carry == "first":
-                yield replace(place, shift=0.0)
-            else:
-                yield replace(place, terms=tuple((1, cell) for _, cell in place.terms), shift=0.0)
+    def carried(self, place: Place) -> Place:
+        """A place as it is for what is carried: moments have no shift, and those of squares no sign."""
+        if self.carry == "weight":
+            return place
+        terms = place.terms if self.carry == "first" else tuple((1, cell) for _, cell in place.terms)
+        return replace(place, terms=terms, shift=0.0)
 
 
 def convert_if_held(
@@ -227,10 +224,8 @@ def convert(
         raise (error.located(repr(network.at)) if network.at else error) from None
     cells = _Cells(repr(network.at) if network.at else "the network", carry=carry, into_second=into_second)
     _check_dtypes(network, views, cells.where)
-    for tensor in network.stored():
-        name = network.tensors[tensor.name]
-        for place in cells.places(tensor, as_stored(views[name], tensor.shape)):
-            _take(cells, place, name)
+    for name, place in network.places(views):
+        _take(cells, cells.carried(place), name)
     if swapped:
         # Read the inputs of the first layer, which are of two axes, with these in the other order.
         for cell, source in cells.found.items():
@@ -341,7 +336,7 @@ def _check_dtypes(network: Network, views: Views, where: str) -> None:
     first: dict[str, tuple[str, str]] = {}
     for tensor in network.stored():
         name = network.tensors[tensor.name]
-        kinds = {cell.kind for place in tensor.places(as_stored(views[name], tensor.shape)) for _, cell in place.terms}
+        kinds = {cell.kind for place in tensor.places() for _, cell in place.terms}
         mine = views[name].dtype.name
         if not views[name].dtype.is_floating:
             raise LayoutError(
@@ -396,16 +391,14 @@ def _take_kept(cells: _Cells, network: Network, views: Views) -> None:
         return
     layers = {(cell.layer, cell.direction) for cell in kept}
     gone = {c for c in cells.found if c.kind in ("bW", "bR") and c not in kept and (c.layer, c.direction) in layers}
-    for tensor in network.stored():
-        name = network.tensors[tensor.name]
-        for place in tensor.places(as_stored(views[name], tensor.shape)):
-            known = [(sign, kept[cell]) for sign, cell in place.terms if cell in kept]
-            if known or any(cell in gone for _, cell in place.terms):
-                message = f"{name!r}: differs from what {KEPT_PREFIX}... gives: {place.terms[0][1]}"
-                hint = "it was trained further since: --drop-kept continues without the kept biases"
-                terms = tuple((sign * source.sign, source.view) for sign, source in known)
-                shift = place.shift + sum(sign * source.shift for sign, source in known)
-                cells.requires.append(Requirement(place.view, terms, shift, message, hint))
+    for name, place in network.places(views):
+        known = [(sign, kept[cell]) for sign, cell in place.terms if cell in kept]
+        if known or any(cell in gone for _, cell in place.terms):
+            message = f"{name!r}: differs from what {KEPT_PREFIX}... gives: {place.terms[0][1]}"
+            hint = "it was trained further since: --drop-kept continues without the kept biases"
+            terms = tuple((sign * source.sign, source.view) for sign, source in known)
+            shift = place.shift + sum(sign * source.shift for sign, source in known)
+            cells.requires.append(Requirement(place.view, terms, shift, message, hint))
     cells.found = omit(cells.found, gone) | kept
     cells.zero = (cells.zero | gone) - kept.keys()
     cells.changes.append(Change("kept", "biases taken from where an earlier conversion kept them"))
@@ -423,7 +416,7 @@ def _kept_cells(network: Network, views: Views) -> dict[Cell, _CellSource]:
     for off in {off for name in views if (off := kept_off(network.at, name)) is not None}:
         for tensor in stored(KEPT, form, network.spec, {"forget_bias": str(off)}):
             name = kept_name(network.at, tensor.name, off)
-            for place in tensor.places(as_stored(views[name], tensor.shape)) if name in views else ():
+            for place in tensor.places(views[name]) if name in views else ():
                 kept[place.terms[0][1]] = _CellSource(1, place.view, place.shape, -place.shift, name)
     return kept
 
@@ -433,8 +426,8 @@ def _kept_cells(network: Network, views: Views) -> dict[Cell, _CellSource]:
 
 def _target(name: str, tensor: LayoutTensor, cells: _Cells, default: DType) -> tuple[Target, set[Cell]]:
     """One tensor of the target, and the cells that converting back could not separate."""
-    places = list(tensor.places(contiguous(name, default, tensor.shape)))
-    dtypes = {cells.found[cell].view.dtype for place in places for _, cell in place.terms if cell in cells.found}
+    inside = (cell for place in tensor.places() for _, cell in place.terms)
+    dtypes = {cells.found[cell].view.dtype for cell in inside if cell in cells.found}
     if len(dtypes) > 1:
         found = ", ".join(sorted(dtype.name for dtype in dtypes))
         raise LayoutError(f"{cells.where}: {name!r} would be assembled from tensors of {found}; expected one dtype")
@@ -445,7 +438,7 @@ def _target(name: str, tensor: LayoutTensor, cells: _Cells, default: DType) -> t
         )
     copies: list[Copy] = []
     lost: set[Cell] = set()
-    for place in cells.places(tensor, contiguous(name, dtype, tensor.shape)):
+    for place in map(cells.carried, tensor.places(contiguous(name, dtype, tensor.shape))):
         made = list(_copies(place, cells))
         copies += made
         if made and (len(made[0].terms) > 1 or (made[0].shift and made[0].terms)):
@@ -545,7 +538,7 @@ def _kept(network: Network, at: str, lossy: set[Cell], cells: _Cells, *, dtype: 
     off = max((source.shift for cell, source in cells.found.items() if cell.gate == "f"), default=0.0)
     for tensor in stored(KEPT, form, network.spec, {"forget_bias": str(off)}):
         name = kept_name(at, tensor.name, off)
-        inside = {c for place in tensor.places(contiguous(name, dtype, tensor.shape)) for _, c in place.terms}
+        inside = {cell for place in tensor.places() for _, cell in place.terms}
         if inside & lossy and inside & cells.found.keys():
             yield _target(name, tensor, quiet, dtype)[0]
 

@@ -214,7 +214,7 @@ def _vectors(
 
 def _of_one_tensor(family: list[Layout]) -> list[Layout]:
     """The layouts that store a whole network, or layer, in one tensor."""
-    return [layout for layout in family if len({row.name for form in layout.forms for row in form.tensors}) == 1]
+    return [layout for layout in family if layout.is_of_one_tensor]
 
 
 def _is_vector(view: View) -> bool:
