@@ -318,7 +318,7 @@ def _unfolded(group: _NamesOfForm) -> Iterator[tuple[Rows, int]]:
     """Rows by layer and direction; names that count cells are read with one direction and with two."""
     if not group.cells:
         seen = 1 + max(direction for _, _, direction, _ in group.rows)
-        inside = any("dir" in _axes(group.form.tensors[k]) for k, *_ in group.rows)
+        inside = any("dir" in pattern.words(pattern.parse(group.form.tensors[k].content)) for k, *_ in group.rows)
         for directions in (1, 2) if inside and seen == 1 else (seen,):
             yield group.rows, directions
         return
@@ -412,13 +412,6 @@ def _network(
     if wrong:
         raise LayoutError(f"read as {text(spec)}: {', '.join(wrong[:4])}{' ...' if len(wrong) > 4 else ''}")
     return Network(at, layout, form, spec, options, tensors)
-
-
-def _axes(row: TensorRule) -> set[str]:
-    """The axes of a row's tensors, including those of its braces."""
-    items = pattern.parse(row.content)
-    repeated = {axis for item in items if isinstance(item, pattern.Repeated) for axis in item.axes}
-    return repeated.union(*(block.words for block in row.blocks()))
 
 
 def _is_flat(row: TensorRule) -> bool:

@@ -139,6 +139,11 @@ def blocks(items: Items) -> Iterator[Block]:
             yield from blocks(item.items)
 
 
+def words(items: Items) -> set[str]:
+    """The axes that a pattern names, those of braces included."""
+    return set().union(*((*one.axes, *words(one.items)) if isinstance(one, Repeated) else one.words for one in items))
+
+
 Binding = Mapping[str, int | str]
 """Values of index axes: layer and dir as numbers, gate as its letter."""
 

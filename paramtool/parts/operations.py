@@ -17,7 +17,7 @@ from math import prod
 
 from paramtool.errors import plural
 from paramtool.model.view import Shape
-from paramtool.parts.pieces import Digit, Digits, Piece, Stored
+from paramtool.parts.pieces import Digit, Digits, Piece, Stored, further
 
 
 class Misfit(Exception):
@@ -48,13 +48,9 @@ def side_by_side(tensors: Sequence[Stored], axis: int) -> Stored:
         )
         if not same:
             raise Misfit(f"shapes {list(first)} and {list(tensor.shape)} differ beside axis {axis}")
-        pieces += (one._replace(at=_plus(one.at, axis, length)) if length else one for one in tensor.pieces)
+        pieces += (one._replace(at=further(one.at, axis, length)) if length else one for one in tensor.pieces)
         length += tensor.shape[axis]
     return Stored("", (*first[:axis], length, *first[axis + 1 :]), tuple(pieces))
-
-
-def _plus(at: Index, axis: int, distance: int) -> Index:
-    return (*at[:axis], at[axis] + distance, *at[axis + 1 :])
 
 
 def stacked(tensors: Sequence[Stored], axis: int) -> Stored:
@@ -189,7 +185,7 @@ def _cut(piece: Piece, axis: int, low: int, high: int) -> Iterator[Piece]:
     if last < low or base >= high:
         return
     if low <= base and last < high:
-        yield piece._replace(at=_plus(piece.at, axis, -low))
+        yield piece._replace(at=further(piece.at, axis, -low))
         return
     (digit, of, k), inner = along[0], sum((one.length - 1) * one.step for one, _, _ in along[1:])
     begin = max(0, -((base + inner - low) // digit.step))
@@ -207,10 +203,10 @@ def _restricted(piece: Piece, of: int, k: int, first: int, *, length: int) -> It
     slower, digit, inner = number[:k], number[k], prod(one.length for one in number[k + 1 :])
     digits = (*piece.digits[:of], (digit._replace(length=length), *number[k + 1 :]), *piece.digits[of + 1 :])
     for values in product(*(range(one.length) for one in slower)):
-        at, index = _plus(piece.at, digit.axis, first * digit.step), 0
+        at, index = further(piece.at, digit.axis, first * digit.step), 0
         for one, value in zip(slower, values, strict=True):
-            at, index = _plus(at, one.axis, value * one.step), index * one.length + value
-        yield Piece(piece.part, _plus(piece.start, of, (index * digit.length + first) * inner), digits, at)
+            at, index = further(at, one.axis, value * one.step), index * one.length + value
+        yield Piece(piece.part, further(piece.start, of, (index * digit.length + first) * inner), digits, at)
 
 
 def stored(name: str, tensor: Stored) -> Stored:

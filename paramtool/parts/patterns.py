@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 
 from paramtool.errors import LayoutError, UsageError
+from paramtool.layouts import pattern
 from paramtool.layouts.pattern import Block, Items, Repeated, Words, blocks, parse
 from paramtool.parts.sizes import COMPOSED, VOCABULARY
 
@@ -164,17 +165,7 @@ def terms(content: str) -> tuple[str, ...]:
 @lru_cache(maxsize=KEPT)
 def words(content: str) -> frozenset[str]:
     """The axes that a pattern names, those of braces included."""
-    return frozenset(_all_words(parsed(content)))
-
-
-def _all_words(items: Items) -> set[str]:
-    found: set[str] = set()
-    for item in items:
-        if isinstance(item, Repeated):
-            found |= set(item.axes) | _all_words(item.items)
-        else:
-            found |= {word for axes in item.axes for word in axes}
-    return found
+    return frozenset(pattern.words(parsed(content)))
 
 
 def counted(items: Items, along: int) -> Iterator[Words]:

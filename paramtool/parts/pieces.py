@@ -280,6 +280,11 @@ def _refined(a: Digits, b: Digits) -> tuple[Digits, Digits] | None:
     return tuple(reversed(left)), tuple(reversed(right))
 
 
+def further(at: Shape, axis: int, distance: int) -> Shape:
+    """A place that is further along one axis."""
+    return (*at[:axis], at[axis] + distance, *at[axis + 1 :])
+
+
 def _plus(at: Mapping[int, int], axis: int, distance: int) -> dict[int, int]:
     return {**at, axis: at.get(axis, 0) + distance}
 

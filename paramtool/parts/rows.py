@@ -25,7 +25,7 @@ from paramtool.parts.patterns import (
     terms,
     words,
 )
-from paramtool.parts.pieces import Digit, Digits, Piece, Stored
+from paramtool.parts.pieces import Digit, Digits, Piece, Stored, further
 from paramtool.parts.sizes import CHECK, COMPOSED, MEANINGS, Sizes, UnknownSize
 
 
@@ -62,8 +62,7 @@ def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
     while again:
         again = False
         for part, name, group, length in waiting:
-            unknown = [word for word in group if not sizes.knows(word)]
-            product_ = prod(sizes.of(word) for word in group if sizes.knows(word))
+            unknown, product_ = sizes.parted(group)
             if not unknown and product_ != length:
                 has = "is of a weight of shape" if part.by else "has shape"
                 raise LayoutError(
@@ -113,11 +112,8 @@ def solved(name: str, content: str, along: int, shape: Shape, *, sizes: Sizes) -
         for axis, group in enumerate(axes):
             if axis == along:
                 continue
-            unknown = [word for word in group if not sizes.knows(word)]
-            if len(unknown) != 1:
-                continue
-            rest = prod(sizes.of(word) for word in group if sizes.knows(word))
-            if rest and shape[axis] % rest == 0:
+            unknown, rest = sizes.parted(group)
+            if len(unknown) == 1 and rest and shape[axis] % rest == 0:
                 sizes = sizes.with_one(unknown[0], shape[axis] // rest)
     lacking = _lacking(following, sizes)
     if not lacking:
@@ -146,13 +142,8 @@ def can_fit(content: str, along: int, shape: Shape, *, sizes: Sizes) -> bool:
     total, lacking = 0, set()
     try:
         for group in following:
-            size, unknown = 1, []
-            for word in group:
-                if (found := sizes.find(word)) is None:
-                    unknown.append(SAME.get(word, word))
-                else:
-                    size *= found
-            lacking.add(tuple(unknown))
+            unknown, size = sizes.parted(group)
+            lacking.add(tuple(SAME.get(word, word) for word in unknown))
             total += 0 if "rest" in unknown else size  # it can be 0
     except LayoutError:
         return False
@@ -341,14 +332,10 @@ def _block_pieces(
         first = list(_of_part(tensors[0], block.gates, ways, at, sizes=sizes))
         for expert, tensor in enumerate(tensors):
             for piece in first:
-                yield Piece(tensor.name, piece.start, piece.digits, _shifted(piece.at, way, expert))
+                yield Piece(tensor.name, piece.start, piece.digits, further(piece.at, way.axis, expert * way.step))
         return
     for tensor in tensors[:1]:
         yield from _of_part(tensor, block.gates, ways, at, sizes=sizes)
-
-
-def _shifted(at: Shape, way: _AxisWay, value: int) -> Shape:
-    return tuple(k + value * way.step if axis == way.axis else k for axis, k in enumerate(at))
 
 
 def _of_part(
@@ -362,12 +349,12 @@ def _of_part(
     for values in product(*(range(sizes.of(word)) for word in repeated)):
         place = at
         for word, value in zip(repeated, values, strict=True):
-            place = _shifted(place, ways[word], value)
+            place = further(place, ways[word].axis, value * ways[word].step)
         for chosen in product(*axes):
             here = place
             for run in chosen:
                 for way, value in run.moved:
-                    here = _shifted(here, way, value)
+                    here = further(here, way.axis, value * way.step)
             yield Piece(tensor.name, tuple(run.start for run in chosen), tuple(run.digits for run in chosen), here)
 
 

@@ -8,7 +8,8 @@ rotary=16                 the first 16 of a head's 64 are rotated, rest = 48
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import prod
 
 from paramtool.errors import LayoutError
 from paramtool.package_data import package_data
@@ -71,6 +72,11 @@ class Sizes:
         except UnknownSize:
             self._lacking.add(word)
             return None
+
+    def parted(self, words: Iterable[str]) -> tuple[list[str], int]:
+        """The words whose length is not known, and the product of the others; LayoutError as of `of`."""
+        lengths = [(word, self.find(word)) for word in words]
+        return [word for word, one in lengths if one is None], prod(one for _, one in lengths if one is not None)
 
     def with_one(self, word: str, length: int) -> Sizes:
         """The same with one more."""
