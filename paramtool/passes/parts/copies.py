@@ -14,6 +14,7 @@ from operator import mul
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, plural
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import frozen
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import Shape, View, Views, contiguous, reshaped
@@ -108,7 +109,7 @@ def target(stored: Stored, found: Sources, *, in_runs: bool = True) -> Target:
             hint="convert --dtype gives them one type first",
         )
     assert whole is not None
-    made = coalesced(sorted(copies, key=lambda copy: copy.destination.offset))
+    made = coalesced(_in_order(copies))
     if sum(copy.destination.numel for copy in made) != prod(stored.shape):
         raise LayoutError(f"{found.where}: {stored.name!r} cannot be made: the file lacks elements of its parts")
     return Target(stored.name, whole.dtype, stored.shape, tuple(_in_runs(made) if in_runs else made))
@@ -172,9 +173,12 @@ def _in_runs(copies: Sequence[Copy]) -> Sequence[Copy]:
     runs = sum(prod(view.shape[:cut]) for _, view, cut in pairs if cut)
     shortest = min((view.dtype.nbytes(prod(view.shape[cut:])) for _, view, cut in pairs), default=0)
     if runs and runs <= MAX_RUNS and shortest >= RUN_NBYTES:
-        found = (one for copy, _, cut in pairs for one in (_runs(copy, cut) if cut else (copy,)))
-        copies = sorted(found, key=lambda copy: copy.destination.offset)
+        return _in_order(one for copy, _, cut in pairs for one in (_runs(copy, cut) if cut else (copy,)))
     return copies
+
+
+def _in_order(copies: Iterable[Copy]) -> list[Copy]:
+    return sorted(copies, key=lambda copy: copy.destination.offset)
 
 
 def _cut(view: View) -> int:
@@ -202,14 +206,9 @@ def _at(view: View, index: Sequence[int]) -> View:
 def window(old: Stored, made: Stored, wanted: View) -> View | None:
     """An old tensor as a view of a new one, in its own shape; None if its elements are not at equal distances."""
     own, whole = contiguous(old.name, wanted.dtype, old.shape), contiguous(made.name, wanted.dtype, made.shape)
-    copies = [
-        copy
-        for piece in old.pieces
-        for copy in _copies(
-            own, piece, [HeldPiece(made.name, one, whole) for one in made.pieces if one.part == piece.part]
-        )
-    ]
-    found = coalesced(sorted(copies, key=lambda copy: copy.destination.offset))
+    held = grouped((one.part, HeldPiece(made.name, one, whole)) for one in made.pieces)
+    copies = (copy for piece in old.pieces for copy in _copies(own, piece, held.get(piece.part, ())))
+    found = coalesced(_in_order(copies))
     if len(found) != 1 or not found[0].destination.is_contiguous or found[0].destination.numel != prod(old.shape):
         return None
     return reshaped(found[0].source, wanted.shape)

@@ -104,7 +104,7 @@ def _refuse_left(made: Iterable[Stored]) -> None:
     if not left:
         return
     stacks = (one for one in made if len(one.pieces) > 1 and EXPERT.match(one.name) is None)
-    refuse_left(left, (piece.part for one in stacks for piece in one.pieces))
+    refuse_left(left, (part for one in stacks for part in one.parts))
 
 
 def refuse_left(left: Mapping[str, str], parts: Iterable[str]) -> None:
@@ -180,7 +180,7 @@ def dialect_of(where: str, shapes: Shapes, model: KnownModel) -> str:
 
 def _plain(one: Stored) -> Stored:
     """A tensor as one piece, if its pieces are those of one other tensor, in their places."""
-    parts = {piece.part for piece in one.pieces}
+    parts = {*one.parts}
     is_same = len(parts) == 1 and all(
         piece.start == piece.at and all(_is_dense(axis, digits) for axis, digits in enumerate(piece.digits))
         for piece in one.pieces

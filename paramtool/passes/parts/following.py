@@ -110,11 +110,8 @@ class ToldApart(NamedTuple):
 
 def told_apart(shapes: Shapes, packing: Packing) -> ToldApart:
     """Companions told from weights, by their names and by the weights that they are beside."""
-    found: dict[str, list[Companion]] = {}
-    for name in shapes:
-        for one in _beside(name, shapes, packing):
-            found.setdefault(one.weight, []).append(one)
-            break
+    companions = (next(_beside(name, shapes, packing), None) for name in shapes)
+    found = grouped((one.weight, one) for one in companions if one is not None)
     weights, packed = dict(shapes), set()
     kept: list[Companion] = []
     for weight, members in found.items():
@@ -213,13 +210,13 @@ def followed(
         image = _follow(Followers(stored, one.suffix, names, known, with_method(packing, beside[one.weight])))
         sources.append(image.fused)
         shared_there |= _shared(image.parts)
-        for part, its in zip(dict.fromkeys(piece.part for piece in stored.pieces), image.parts, strict=True):
+        for part, its in zip(dict.fromkeys(stored.parts), image.parts, strict=True):
             shape = hub.get((part, one.suffix), its.shape)  # a part may be in several tensors
             hub[part, one.suffix] = tuple(map(max, shape, its.shape))
     suffixes = grouped((part, suffix) for part, suffix in hub)
     shared: dict[str, str] = {}
     for stored in made:
-        parts = list(dict.fromkeys(piece.part for piece in stored.pieces))
+        parts = list(dict.fromkeys(stored.parts))
         for suffix in dict.fromkeys(suffix for part in parts for suffix in suffixes.get(part, ())):
             if lacking := [part for part in parts if (part, suffix) not in hub]:
                 raise LayoutError(
@@ -236,10 +233,10 @@ def followed(
     # Parts are called as those that the output, or the source, shares
     sources = [one.with_parts(lambda part: shared.get(part, part)) for one in sources]
     targets = [one.with_parts(lambda part: shared_there.get(part, part)) for one in targets]
-    packed = {piece.part for name in found.packed for piece in by_name[name].pieces}
+    packed = {part for name in found.packed for part in by_name[name].parts}
     return (
         [*(one for one in read if one.name not in found.packed), *sources],
-        [*(one for one in made if not any(piece.part in packed for piece in one.pieces)), *targets],
+        [*(one for one in made if packed.isdisjoint(one.parts)), *targets],
     )
 
 
@@ -253,9 +250,9 @@ def _follow(found: Followers) -> Image:
 
 
 def _names(weight: Stored, suffix: str, own: Mapping[str, str]) -> dict[str, str]:
-    return {**{piece.part: beside_name(piece.part, suffix) for piece in weight.pieces}, **own}
+    return {**{part: beside_name(part, suffix) for part in weight.parts}, **own}
 
 
 def _shared(parts: Iterable[Stored]) -> dict[str, str]:
     """{tensor: the part that it is, together with others}"""
-    return {one.name: piece.part for one in parts for piece in one.pieces if piece.part != one.name}
+    return {one.name: part for one in parts for part in one.parts if part != one.name}

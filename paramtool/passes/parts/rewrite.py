@@ -244,17 +244,12 @@ def _outside(modules: tuple[Module, ...], changed: Iterable[str]) -> tuple[Modul
 
 def _windows(checkpoint: Checkpoint, found: SortedTensors) -> Iterator[tuple[str, View]]:
     """The old names with their views of new tensors; PlanError if one is not a view of any."""
-    by_part: dict[str, list[Stored]] = {}
-    for tensor in found.made:
-        for piece in tensor.pieces:
-            if tensor not in by_part.setdefault(piece.part, []):
-                by_part[piece.part].append(tensor)
+    by_part = {part: tensor for tensor in reversed(found.made) for part in tensor.parts}
     for name, old in found.read.items():
         entry = checkpoint.entries[name]
         assert isinstance(entry.value, View)
-        new = next((one for one in by_part[old.pieces[0].part]), None)
-        view = copies.window(old, new, entry.value) if new is not None else None
-        if new is None or view is None:
+        view = copies.window(old, by_part[old.parts[0]], entry.value)
+        if view is None:
             raise PlanError(
                 f"{checkpoint.path}: {name!r} is not a view of the new tensors: its elements are not at equal "
                 "distances there, and the layout keeps no name for it",
