@@ -193,7 +193,7 @@ def extent(items: Items, along: int, sizes: Sizes) -> int:
 
 
 def _length(counted: Iterable[Words], sizes: Sizes) -> int:
-    return sum(prod(map(sizes.of, group)) for group in counted)
+    return sum(map(sizes.product, counted))
 
 
 def per_head(content: str, sizes: Sizes) -> Sizes:
@@ -229,15 +229,14 @@ def _as_many(content: str) -> tuple[tuple[str, str], ...]:
 
 def part_shape(axes: str, sizes: Sizes) -> Shape:
     """The shape of a part with these axes; UnknownSize if a size is lacking."""
-    return tuple(prod(map(sizes.of, group)) for group in groups(axes))
+    return tuple(map(sizes.product, groups(axes)))
 
 
 def shape_of(name: str, content: str, along: int, sizes: Sizes) -> Shape:
     """The shape of the tensor that a pattern describes; LayoutError if its blocks do not fit together."""
     items = parsed(content)
     shapes = {
-        tuple(prod(map(sizes.of, group)) for axis, group in enumerate(block.axes) if axis != along)
-        for block in blocks(items)
+        tuple(sizes.product(group) for axis, group in enumerate(block.axes) if axis != along) for block in blocks(items)
     }
     if len(shapes) > 1:
         raise LayoutError(f"{name!r}: the blocks of {content} do not fit together: {sorted(shapes)}")
@@ -308,7 +307,7 @@ def _placed(
             start += step
         else:
             yield from _block_pieces(item, start, loops, along, parts=parts, sizes=sizes)
-            start += prod(sizes.of(word) for word in item.axes[along])
+            start += sizes.product(item.axes[along])
 
 
 def _block_pieces(
@@ -377,7 +376,7 @@ def _axis(
         return
     k = group.index(sliced)
     outer = [(word, way) for word in group[:k] for word, way in _ways(word, ways, used)]
-    inner = prod(sizes.of(word) for word in group[k + 1 :])
+    inner = sizes.product(group[k + 1 :])
     digits = tuple(
         _digits(
             (*(("two", "half") if length == "rotary" and length not in ways else (length,)), *group[k + 1 :]),

@@ -73,6 +73,10 @@ class Sizes:
             self._lacking.add(word)
             return None
 
+    def product(self, words: Iterable[str]) -> int:
+        """The product of several lengths; errors as of `of`."""
+        return prod(map(self.of, words))
+
     def parted(self, words: Iterable[str]) -> tuple[list[str], int]:
         """The words whose length is not known, and the product of the others; LayoutError as of `of`."""
         lengths = [(word, self.find(word)) for word in words]

@@ -253,7 +253,7 @@ def diff(
         tuple(doubts(tensors, work.otherwise, versions, configs)),
         (
             *map(_of_sides, (*objects.notes, *gradients_apart(second, first))),
-            *_noted(first, second),
+            *_said_of((first.left_out, second.left_out)),
             *_forms(*found),
             *_said_of([one.told for one in found]),
             *_not_compared([training_state(path, one.checkpoint) for path, one in zip((a, b), found, strict=True)]),
@@ -276,11 +276,6 @@ def _says_nesting(checkpoint: Checkpoint, other: Checkpoint) -> bool:
         return True
     has_room = holds(checkpoint.format).record or checkpoint.format == other.format == "dcp"
     return has_room and not is_flat(checkpoint.objects, tuple(checkpoint.entries))
-
-
-def _noted(a: Checkpoint, b: Checkpoint) -> Iterator[str]:
-    """What the files of the two hold and nothing was compared of, such as strings."""
-    return _said_of((a.left_out, b.left_out))
 
 
 def _forms(*sides: Weights) -> Iterator[str]:
@@ -394,10 +389,7 @@ def _unlike_others(tensors: Sequence[TensorDiff]) -> list[str]:
 
 def _unlike_parts(tensors: Sequence[TensorDiff]) -> list[str]:
     """Tensors with rows of a fused tensor of which a layout explains others: they are exchanged parts of it."""
-    of: dict[str, list[TensorDiff]] = {}
-    for one in tensors:
-        if one.kind == LAYOUT and one.how and one.b and one.a and len(one.a) == 1:
-            of.setdefault(one.a[0], []).append(one)
+    of = grouped((one.a[0], one) for one in tensors if one.kind == LAYOUT and one.how and one.b and len(one.a) == 1)
     return [one.b[0] for parts in of.values() if any(one.layout for one in parts) for one in parts if not one.layout]
 
 

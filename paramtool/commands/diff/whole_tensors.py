@@ -17,12 +17,13 @@ from paramtool.engine.compare.equal import is_constant
 from paramtool.engine.read.source import Source
 from paramtool.errors import plural
 from paramtool.grouping import grouped, paired
+from paramtool.layouts.networks import squeezed
 from paramtool.model.conventions import COUNTERS
 from paramtool.model.diff import CHANGED, LAYOUT, LED_BACK, RENAMED, ROUNDED, SAME
 from paramtool.model.dtype import DType
 from paramtool.model.objects import is_extra_state
 from paramtool.model.tiling import unread
-from paramtool.model.view import Shape, View, Views
+from paramtool.model.view import View, Views
 from paramtool.passes.diff.names import Renames, biases_of, spelling
 
 WEIGHTS = ("model", "buffer")
@@ -73,7 +74,7 @@ def equal_names(
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Names of some tensors of both checkpoints that hold the same bytes, of one type and shape."""
     keys = [
-        (((view.dtype, _squeezed(view) if is_squeezed else view.shape), name) for name, view in views.items())
+        (((view.dtype, squeezed(view.shape) if is_squeezed else view.shape), name) for name, view in views.items())
         for views in (a, b)
     ]
     both = paired(*keys)
@@ -81,11 +82,6 @@ def equal_names(
     for (old, new), classes in zip(both, state.sides.equal(windows), strict=True):
         for mine, theirs in classes:
             yield [old[k] for k in mine], [new[k] for k in theirs]
-
-
-def _squeezed(view: View) -> Shape:
-    """A shape without its axes of length 1."""
-    return tuple(size for size in view.shape if size != 1)
 
 
 def _rename(state: Settled, old: str, new: str, *, is_unique: bool = True) -> None:
@@ -144,7 +140,7 @@ def _tiny_contents(state: Settled, side: int) -> dict[object, dict[str, bytes]]:
     for name, view in (state.left_a, state.left_b)[side].items():
         if name in entries and entries[name].role in WEIGHTS and 0 < view.nbytes < SURE_NBYTES:
             content = source.array(view).all().tobytes()
-            found.setdefault((view.dtype, _squeezed(view)), {})[name] = content
+            found.setdefault((view.dtype, squeezed(view.shape)), {})[name] = content
     return found
 
 

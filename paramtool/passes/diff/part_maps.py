@@ -8,7 +8,6 @@ Pure: which of them holds is for the bytes to say.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from itertools import islice
@@ -28,7 +27,7 @@ from paramtool.parts.pieces import Digits, Piece, Stored, whole
 from paramtool.parts.rows import PartTensor, extent
 from paramtool.parts.sizes import COMPOSED, Sizes, UnknownSize
 from paramtool.parts.words import APART, Names
-from paramtool.passes.parts.find import split, variants_of
+from paramtool.passes.parts.find import named_parts, variants_of
 from paramtool.passes.parts.fuse import pattern_of
 
 Made = TypeVar("Made")
@@ -368,14 +367,10 @@ def other_sizes(laid: LaidTensor, sizes: Sizes, known: Facts) -> str | None:
         said = Sizes({word: _said(word, known) for word in words})
         if extent(items, laid.along, said) != laid.shape[laid.along]:
             return None
-        other = [group for group in every if _product(group, sizes) != _product(group, said)]
+        other = [group for group in every if sizes.product(group) != said.product(group)]
     except LayoutError:
         return None
     return ", ".join(f"{word}={said.of(word)}" for word in dict.fromkeys(word for group in other for word in group))
-
-
-def _product(words: Words, sizes: Sizes) -> int:
-    return prod(sizes.of(word) for word in words)
 
 
 def _counted(items: Items, axis: int) -> Iterator[Words]:
@@ -500,7 +495,6 @@ def _element(index: Sequence[int], piece: Piece, strides: Sequence[int]) -> int 
 # --- Which tensors of two checkpoints could be parts, and which fused tensors of them, by their names ----------------
 
 
-_NUMBER = re.compile(r"(.*)\.([0-9]{1,18})")
 WEIGHT = "weight"
 BARE = ("_weight", "_bias")
 """How a tensor's own name says what it is: `in_proj_weight`."""
@@ -561,15 +555,8 @@ def _of_kind(names: Iterable[str], kind: PartGroup) -> Iterator[ModuleParts]:
     ways = _ways(kind)
     children = {child for way in ways for child in way}
     found: dict[tuple[str, str], dict[str, dict[int, str]]] = {}
-    for name in names:
-        for module, child, suffix in split(name, children):
-            base, expert = module, 0
-            if kind.inside:
-                numbered = _NUMBER.fullmatch(module)
-                if numbered is None:
-                    continue
-                base, expert = numbered[1], int(numbered[2])
-            found.setdefault((base, suffix or WEIGHT), {}).setdefault(child, {})[expert] = name
+    for base, expert, child, suffix, name in named_parts(names, children, kind):
+        found.setdefault((base, suffix or WEIGHT), {}).setdefault(child, {})[expert] = name
     for (base, suffix), there in found.items():
         for way in ways:
             tensors = {term: there.get(child, {}) for term, child in zip(kind.parts, way, strict=True)}

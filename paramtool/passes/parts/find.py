@@ -64,16 +64,8 @@ def apart(names: Iterable[str], kind: PartGroup, at: Sequence[str], where: str) 
     """
     variants = {part: variant for variant in reversed(list(kind.names)) for part in variant}
     found: dict[tuple[str, Names], dict[tuple[str, int], dict[str, str]]] = {}
-    for name in names:
-        for module, child, suffix in split(name, variants):
-            if not suffix and not kind.inside:
-                continue
-            expert, base = 0, module
-            if kind.inside:
-                numbered = _NUMBER.fullmatch(module)
-                if numbered is None:
-                    continue
-                base, expert = numbered[1], int(numbered[2])
+    for base, expert, child, suffix, name in named_parts(names, variants, kind):
+        if suffix or kind.inside:
             found.setdefault((base, variants[child]), {}).setdefault((suffix, expert), {})[child] = name
     groups = []
     problems: list[str] = []
@@ -94,6 +86,18 @@ def apart(names: Iterable[str], kind: PartGroup, at: Sequence[str], where: str) 
         raise LayoutError(listed(head, problems), hint="--at MODULE chooses others; the names are those of `inspect`")
     _check_found(groups, at, where, f"parts called {' '.join(kind.parts.values())}")
     return groups
+
+
+def named_parts(
+    names: Iterable[str], called: Container[str], kind: PartGroup
+) -> Iterator[tuple[str, int, str, str, str]]:
+    """(module, number of its expert or 0, name in it, suffix, tensor) of tensors that are called like parts."""
+    for name in names:
+        for module, child, suffix in split(name, called):
+            if not kind.inside:
+                yield module, 0, child, suffix, name
+            elif numbered := _NUMBER.fullmatch(module):
+                yield numbered[1], int(numbered[2]), child, suffix, name
 
 
 def refuse_more(found: Iterable[ApartGroup], layout: PartLayout, names: Container[str]) -> None:
