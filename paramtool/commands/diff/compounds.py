@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from paramtool.commands._value_facts import differences, known, of_codes, of_header
 from paramtool.engine.compare.changes import Measure
 from paramtool.engine.compare.sides import Sides
-from paramtool.engine.read.elements import number_type
 from paramtool.errors import PlanError, some
 from paramtool.formats.record.moved import with_tensors
 from paramtool.model import quantised
@@ -195,7 +194,7 @@ def _signed_view(entry: Entry) -> tuple[View, str] | None:
 def _carried_out(view: View, sign: str, source: Any) -> Any:
     import numpy as np
 
-    found = source.array(view).all().view(number_type(view.dtype))
+    found = source.numbers(view).all()
     found = np.conj(found) if "conj" in sign else found
     return np.ascontiguousarray(-found if "neg" in sign else found)
 

@@ -222,7 +222,7 @@ def _biases(network: Network, views: Views, source: Source) -> dict[Cell, list[t
         cells = [cell for _, cell in place.terms if cell.kind in BIASES]
         if cells:
             source.prove(int(place.view.storage))
-            numbers = source.array(place.view).all().view(number_type(place.view.dtype)).reshape(-1)
+            numbers = source.numbers(place.view).all().reshape(-1)
             found.setdefault(cells[0]._replace(kind=""), []).append((place.view.dtype, numbers))
     return found
 
@@ -443,7 +443,7 @@ class NormFactor(NamedTuple):
 def numbers(source: Source, view: View) -> Array:
     """The numbers of a window as float64."""
     source.prove(int(view.storage))
-    found: Array = source.array(view).all().view(number_type(view.dtype)).astype("f8")
+    found: Array = source.numbers(view).all().astype("f8")
     return found
 
 

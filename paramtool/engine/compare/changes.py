@@ -288,7 +288,7 @@ def agree(source: Source, found: Pair, places: Pair) -> bool:
         a, b = squeezed(a, b)
         boxes = blocks(a.shape, BLOCK_NBYTES // max(view.dtype.block_bytes for view in (a, b, place)))
         try:
-            x, y = _numbers(source, a), _numbers(source, b)
+            x, y = source.numbers(a), source.numbers(b)
             return all(_cast(x[box], place).tobytes() == _cast(y[box], place).tobytes() for box in boxes)
         except (TypeError, ValueError):  # a type without numbers: packed or quantised
             return False
@@ -298,18 +298,13 @@ def agree(source: Source, found: Pair, places: Pair) -> bool:
     start = min(place.byte_start for place in places)
     span = np.zeros(max(place.byte_stop for place in places) - start, "u1")
     try:
-        values = [_cast(_numbers(source, view).all(), place) for view, place in zip(found, places, strict=True)]
+        values = [_cast(source.numbers(view).all(), place) for view, place in zip(found, places, strict=True)]
         windows = [_window(span, place, start) for place in places]
     except (TypeError, ValueError):
         return False
     for window, value in zip(windows, values, strict=True):
         window[...] = value
     return all(w.tobytes() == v.tobytes() for w, v in zip(windows, values, strict=True))
-
-
-def _numbers(source: Source, view: View) -> Elements:
-    """A window as numbers; TypeError or ValueError for a type that NumPy has none for."""
-    return source.array(view).view(number_type(view.dtype))
 
 
 def _window(span: Array, place: View, start: int) -> Array:

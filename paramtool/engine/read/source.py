@@ -327,6 +327,10 @@ class Source:
             charge=partial(self._charge_once, view, view.nbytes) if repeats else None,
         )
 
+    def numbers(self, view: View) -> Elements:
+        """The same as numbers; ValueError for a type that NumPy has none for."""
+        return self.array(view).view(number_type(view.dtype))
+
     def take(self, storage_id: int, starts: Array, nbytes: int) -> Array:
         """`nbytes` bytes of a storage from each position on, one row for each; counted, and no CRC is checked."""
         self.nbytes_read += len(starts) * nbytes

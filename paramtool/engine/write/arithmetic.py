@@ -55,7 +55,7 @@ def value(copy: Copy, box: Box, source: Source, counts: Counts | None = None) ->
     with np.errstate(over="ignore", invalid="ignore"):
         exact = found = total(copy.terms, copy.shift, box, source)
         if isinstance(copy.scale, View):
-            scales = source.array(copy.scale).view(number_type(copy.scale.dtype))[box]
+            scales = source.numbers(copy.scale)[box]
             exact = found.astype("f8") * scales.astype("f8") if counts is not None else found
             found = _scaled(found, scales, str(copy.destination.storage))
         elif copy.scale != 1:
@@ -206,7 +206,7 @@ def _refuse_overflow(copy: Copy, box: Box, source: Source) -> None:
     """LayoutError if a sum of finite numbers overflows; NaNs and infinities of the source may stay."""
     import numpy as np
 
-    whole = [source.array(term).view(number_type(term.dtype))[box].astype("f8") for _, term in copy.terms]
+    whole = [source.numbers(term)[box].astype("f8") for _, term in copy.terms]
     with np.errstate(over="ignore", invalid="ignore"):
         found = total(copy.terms, copy.shift, box, source).astype("f8")
     if (np.isfinite(sum(whole)) & ~np.isfinite(found)).any():
@@ -222,7 +222,7 @@ def total(terms: Sequence[tuple[int, View]], shift: float, box: Box, source: Sou
 
     found: Any = None
     for sign, term in terms:
-        part = source.array(term).view(number_type(term.dtype))[box]
+        part = source.numbers(term)[box]
         part = np.negative(part) if sign < 0 else part
         found = part if found is None else found + part
     if found is not None and shift:
@@ -258,7 +258,7 @@ def _values(one: Requirement, source: Source) -> str:
     views = (one.view, *(term for _, term in one.terms))
     if len(views) != 2 or any(view.numel != 1 for view in views):
         return ""
-    found = (source.array(view).view(number_type(view.dtype)).all().reshape(-1)[0] for view in reversed(views))
+    found = (source.numbers(view).all().reshape(-1)[0] for view in reversed(views))
     return ": {} and {}".format(*(f"{float(value):g}" if value.dtype.kind in "fui" else value for value in found))
 
 
@@ -272,7 +272,7 @@ def _holds(one: Requirement, source: Source) -> bool:
     if len(one.terms) == 1 and not one.shift and one.terms[0][0] == 1 and not one.rounding:
         return same_window(source, view, source, one.terms[0][1], threads=CORES)
     for box in blocks(view.shape, max(1, BLOCK_NBYTES // view.dtype.block_bytes)):
-        found = source.array(view).view(number_type(view.dtype))[box]
+        found = source.numbers(view)[box]
         wanted = total(one.terms, one.shift, box, source) if one.terms else found.dtype.type(one.shift)
         same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))  # a NaN gives a NaN
         if one.rounding:
