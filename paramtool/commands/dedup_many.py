@@ -232,7 +232,7 @@ def _derived_warnings(where: str, taken: Checkpoint) -> Iterator[str]:
 
 
 def _is_calculated(taken: Checkpoint, view: View) -> bool:
-    return isinstance(taken.storages[int(view.storage)].backing, (Cast, Constant))
+    return isinstance(taken.storage_of(view).backing, (Cast, Constant))
 
 
 def _folders(paths: Sequence[str]) -> list[str]:

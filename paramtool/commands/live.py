@@ -81,7 +81,7 @@ def values(
 def described(tensors: Mapping[str, tuple[str, Shape]], parts: Mapping[str, LayerPart]) -> Checkpoint:
     """A model in memory as a checkpoint: {name: (dtype, shape)}."""
     views = {name: contiguous(k, DTYPES[dtype], shape) for k, (name, (dtype, shape)) in enumerate(tensors.items())}
-    storages = {int(v.storage): Storage(int(v.storage), v.nbytes, ByteRange("", 0, v.nbytes)) for v in views.values()}
+    storages = {v.number: Storage(v.number, v.nbytes, ByteRange("", 0, v.nbytes)) for v in views.values()}
     entries = {name: Entry(view) for name, view in views.items()}
     return Checkpoint("model", (SourceFile("the model", 0, 0),), storages, entries, parts=parts)
 

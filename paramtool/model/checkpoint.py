@@ -340,6 +340,10 @@ class Checkpoint(Displayed):
         """{name: shape} of the plain tensors."""
         return {name: view.shape for name, view in self.views().items()}
 
+    def storage_of(self, view: View) -> Storage:
+        """The storage of one of its views."""
+        return self.storages[view.number]
+
     def views(self) -> dict[str, View]:
         """{name: view} of the plain tensors."""
         return {name: entry.value for name, entry in self.entries.items() if isinstance(entry.value, View)}

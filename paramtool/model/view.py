@@ -83,6 +83,11 @@ class View:
             dtype.nbytes(self.numel)
 
     @property
+    def number(self) -> int:
+        """The number of its storage, of a view of what a file has."""
+        return int(self.storage)
+
+    @property
     def axes(self) -> list[tuple[int, int]]:
         """(length, stride) of each axis."""
         return list(zip(self.shape, self.strides, strict=True))

@@ -76,7 +76,7 @@ def applied(checkpoint: Checkpoint, found: Retied) -> Checkpoint:
         view = entries[name].value
         assert isinstance(view, View)
         number = max(storages) + 1
-        storages[number] = storages[int(view.storage)]._replace(id=number)
+        storages[number] = storages[view.number]._replace(id=number)
         entries[name] = entries[name]._replace(value=replace(view, storage=number), link=Link(name, "storage"))
     for name, other in found.tied.items():
         held = entries[other]

@@ -71,10 +71,10 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
     names = set(tensor_names(inside))
     entries = {name[cut:]: entry for name, entry in checkpoint.entries.items() if name in names}
     chosen = replace(checkpoint, entries=entries, sections=())
-    used = {int(view.storage) for _, view in chosen.windows()}
+    used = {view.number for _, view in chosen.windows()}
     backings = [checkpoint.storages[number].backing for number in used]
-    used |= {int(backing.view.storage) for backing in backings if isinstance(backing, Cast)}
-    used |= {int(part.there.storage) for one in backings if isinstance(one, Assembled) for part in one.parts}
+    used |= {backing.view.number for backing in backings if isinstance(backing, Cast)}
+    used |= {part.there.number for one in backings if isinstance(one, Assembled) for part in one.parts}
     classes = {node.path for node in walk(inside) if isinstance(node, Opaque)}
     unknown = tuple(
         replace(u, needed_by=tuple(n[cut:] for n in u.needed_by if n in names))

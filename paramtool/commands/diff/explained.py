@@ -79,7 +79,7 @@ def _is_sum_of_casts(target: Target, made_of: Source, there: View, source: Sourc
         here, total = copy.destination, kind.type(copy.shift)
         with np.errstate(all="ignore"):
             for sign, term in copy.terms:
-                made_of.prove(int(term.storage))
+                made_of.prove(term.number)
                 part = cast_raw(made_of.array(term).all(), term.dtype, there.dtype)
                 total = total + (np.negative(part) if sign < 0 else part)
         steps = [stride * kind.itemsize for stride in here.strides]
@@ -221,7 +221,7 @@ def _biases(network: Network, views: Views, source: Source) -> dict[Cell, list[t
     for _, place in network.places(views):
         cells = [cell for _, cell in place.terms if cell.kind in BIASES]
         if cells:
-            source.prove(int(place.view.storage))
+            source.prove(place.view.number)
             numbers = source.numbers(place.view).all().reshape(-1)
             found.setdefault(cells[0]._replace(kind=""), []).append((place.view.dtype, numbers))
     return found
@@ -442,7 +442,7 @@ class NormFactor(NamedTuple):
 
 def numbers(source: Source, view: View) -> Array:
     """The numbers of a window as float64."""
-    source.prove(int(view.storage))
+    source.prove(view.number)
     found: Array = source.numbers(view).all().astype("f8")
     return found
 

@@ -189,8 +189,8 @@ def may_be(a_source: Source, b_source: Source, way: AxesWay) -> bool:
 def are_same(a_source: Source, b_source: Source, task: tuple[AxesWay, int]) -> bool:
     """Whether all bytes agree, of two tensors of one type; read in boxes that take a part of the memory."""
     way, memory = task
-    a_source.prove_later(int(way.a.storage))
-    b_source.prove_later(int(way.b.storage))
+    a_source.prove_later(way.a.number)
+    b_source.prove_later(way.b.number)
     a, b = a_source.array(way.moved), b_source.array(way.b)
     a_source.nbytes_read += way.a.nbytes
     b_source.nbytes_read += way.b.nbytes

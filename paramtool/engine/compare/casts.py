@@ -107,7 +107,7 @@ def _blocks(
 
     a, b = squeezed(pair.a, pair.b)
     for source, view in zip(sources, (a, b), strict=True):
-        source.prove_later(int(view.storage))
+        source.prove_later(view.number)
     step = max(1, nbytes // max(a.dtype.block_bytes, b.dtype.block_bytes))
     left, right = Stream(sources[0], a), Stream(sources[1], b)
     for at in range(0, a.numel, step):

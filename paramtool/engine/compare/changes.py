@@ -199,15 +199,16 @@ def shift_between(a_source: Source, a: View, b_source: Source, b: View) -> int:
     Either may have been calculated from the other, rounded once to its own type; calculating back can round again.
     """
 
-    kinds = number_types(a, b)
-    if kinds is None or a.shape != b.shape or not 0 < a.numel <= MAX_NUMEL or a.is_injective != b.is_injective:
+    if (
+        number_types(a, b) is None
+        or a.shape != b.shape
+        or not 0 < a.numel <= MAX_NUMEL
+        or a.is_injective != b.is_injective
+    ):
         return 0
     if not (a.dtype.is_floating and b.dtype.is_floating):
         return 0
-    x, y = (
-        source.array(view).all().view(kind).reshape(-1).astype("f8")
-        for source, view, kind in zip((a_source, b_source), (a, b), kinds, strict=True)
-    )
+    x, y = (source.numbers(one).all().reshape(-1).astype("f8") for source, one in ((a_source, a), (b_source, b)))
     return shift_of(x, y, a.dtype, b.dtype)
 
 
@@ -276,7 +277,7 @@ def agree(source: Source, found: Pair, places: Pair) -> bool:
     otherwise the span of the alias set is filled with each window in turn.
     """
     for view in found:
-        source.prove_later(int(view.storage))
+        source.prove_later(view.number)
     source.settle()
     if places[0] == places[1]:
         place = places[0]
@@ -337,7 +338,7 @@ def digest(source: Source, view: View, advance: Advance = lambda nbytes: None) -
     span = view.byte_stop - view.byte_start
     if view.nbytes > span:
         made.update(f"span {list(view.shape)} {list(view.strides)} ".encode())
-        for part in source.chunks(int(view.storage), view.byte_start, view.byte_stop):
+        for part in source.chunks(view.number, view.byte_start, view.byte_stop):
             made.update(part)
         return f"span:{made.hexdigest()}"
     for chunk in source.row_major(view):

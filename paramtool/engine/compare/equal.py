@@ -79,7 +79,7 @@ def sampled(group: Iterable[Thing], window: Callable[[Thing], Window]) -> list[l
     for place in SAMPLED:
         for source, view in (window(thing) for one in subsets for thing in one):
             if view.is_contiguous:
-                source.will_read(int(view.storage), [view.byte_start + _sampled_at(view, place)[0]], SAMPLE_NBYTES)
+                source.will_read(view.number, [view.byte_start + _sampled_at(view, place)[0]], SAMPLE_NBYTES)
         subsets = [part for one in subsets for part in split(one, partial(_sample, window, place))]
     return subsets
 
@@ -260,7 +260,7 @@ def partition(windows: Sequence[Window], advance: Advance = lambda nbytes: None)
     places = _places(windows)
     groups = sampled((positions[0] for positions in places), windows.__getitem__)
     for position in (position for group in groups for position in group):
-        windows[position].source.prove_later(int(windows[position].view.storage))
+        windows[position].source.prove_later(windows[position].view.number)
     found = []
     for group in groups:
         size = block_nbytes(HELD_NBYTES, len(group) + 1)
@@ -278,7 +278,7 @@ def _places(windows: Sequence[Window]) -> list[list[int]]:
     """Positions grouped by where the bytes are: a file with two names is not compared with itself."""
     found: dict[object, list[int]] = {}
     for position, (source, view) in enumerate(windows):
-        storage = source.checkpoint.storages[int(view.storage)]
+        storage = source.checkpoint.storage_of(view)
         place: object = position
         if isinstance(storage.backing, ByteRange):
             file, start = source.place(storage.id)

@@ -380,9 +380,9 @@ class Windows:
         """
         found = _RunsOfOne(self, (a_source, b_source), way, own).runs()
         if found is not None:
-            b_source.prove_later(int(way.lines.view.storage))
+            b_source.prove_later(way.lines.view.number)
             for number in found.runs.tensors():
-                a_source.prove_later(int(self.ways[number].lines.view.storage))
+                a_source.prove_later(self.ways[number].lines.view.number)
             a_source.settle()
             b_source.settle()
         return found

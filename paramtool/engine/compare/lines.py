@@ -560,9 +560,9 @@ GATHERS = 16
 
 def is_proved(a_source: Source, b_source: Source, claim: Claim) -> bool:
     """Whether every byte of the lines is what the runs say."""
-    b_source.prove_later(int(claim.way.lines.view.storage))
+    b_source.prove_later(claim.way.lines.view.number)
     for old in claim.olds.values():
-        a_source.prove_later(int(old.view.storage))
+        a_source.prove_later(old.view.number)
     if claim.way.lines.is_across or any(old.is_across for old in claim.olds.values()):
         is_same = are_same(a_source, b_source, claim)
     elif claim.runs.lines * claim.nbytes >= LONG_NBYTES * len(claim.runs):
@@ -601,7 +601,7 @@ def _are_gathered(a_source: Source, b_source: Source, claim: Claim) -> bool:
             here = np.flatnonzero(few == number)
             size = view.dtype.block_bytes
             places = view.byte_start + line[at + here] * view.strides[0] * size
-            part = a_source.take(int(view.storage), places, view.shape[1] * size)
+            part = a_source.take(view.number, places, view.shape[1] * size)
             part = changed(part.view(ELEMENTS[size]), view.dtype, dtype=claim.way.made)
             if not same(_bytes(part), _bytes(there if len(here) == len(there) else there[here])):
                 return False

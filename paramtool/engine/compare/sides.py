@@ -96,7 +96,7 @@ class Sides:
         """Whether two windows are the same elements of one file, whatever protects its bytes."""
         places = []
         for pool, view in ((self.a, pair.a), (self.b, pair.b)):
-            backing = pool.checkpoint.storages[int(view.storage)].backing
+            backing = pool.checkpoint.storage_of(view).backing
             if not isinstance(backing, ByteRange):
                 return False
             places.append((self._identity(backing.file), backing.start + view.byte_start, view.strides))

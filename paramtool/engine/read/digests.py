@@ -49,7 +49,7 @@ def digests(
 
 def _digest(source: Source, task: Signed) -> str:
     view, sign = task
-    source.prove_later(int(view.storage))
+    source.prove_later(view.number)
     made = _signed_digest(source, view, sign) if sign else digest(source, view)
     source.settle()
     return made

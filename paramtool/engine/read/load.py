@@ -60,7 +60,7 @@ def fill(source: Source, part: LoadBuffer, buffer: memoryview) -> None:
     if owner.is_contiguous:
         base = owner.byte_start
         at = 0
-        for chunk in source.chunks(int(owner.storage), base + start, base + stop):
+        for chunk in source.chunks(owner.number, base + start, base + stop):
             buffer[at : at + len(chunk)] = chunk
             at += len(chunk)
         return

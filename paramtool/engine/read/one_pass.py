@@ -94,7 +94,7 @@ class HashPlan:
     def _run(self, window: Signed) -> tuple[str, FileRun | None]:
         """The file that a window is a run of, and where; None where it has to be read apart."""
         view, sign = window
-        backing = self._checkpoint.storages[int(view.storage)].backing
+        backing = self._checkpoint.storage_of(view).backing
         if sign or not view.numel or not view.is_contiguous or not isinstance(backing, ByteRange):
             return "", None
         if backing.file not in self._runs or backing.start + view.byte_stop > self._files[backing.file].nbytes:

@@ -87,7 +87,7 @@ def _run_of(sources: tuple[Source, Source], views: tuple[View, View]) -> _Run | 
     """A pair as runs of bytes; None where one of the windows is none."""
     places = []
     for source, view in zip(sources, views, strict=True):
-        backing = source.checkpoint.storages[int(view.storage)].backing
+        backing = source.checkpoint.storage_of(view).backing
         if not isinstance(backing, ByteRange) or not view.is_contiguous:
             return None
         places.append(backing)
@@ -107,7 +107,7 @@ def _compare(sources: tuple[Source, Source], runs: Sequence[_Run], found: list[b
     opened: dict[tuple[int, str], BinaryIO] = {}
     for run in runs:
         for side, source in enumerate(sources):
-            opened[side, run.files[side]], _ = source.place(int(run.views[side].storage))
+            opened[side, run.files[side]], _ = source.place(run.views[side].number)
             source.nbytes_read += run.nbytes
         _ask_crcs(sources, run)
 
@@ -149,9 +149,9 @@ def _compare(sources: tuple[Source, Source], runs: Sequence[_Run], found: list[b
 def _ask_crcs(sources: tuple[Source, Source], run: _Run) -> None:
     """Which CRCs are computed of the pieces of a run; others are begun."""
     for side, (source, view) in enumerate(zip(sources, run.views, strict=True)):
-        run.stated[side] = source.stated(int(view.storage), view.byte_start, view.nbytes)
+        run.stated[side] = source.stated(view.number, view.byte_start, view.nbytes)
         if run.stated[side] is None:
-            source.prove_later(int(view.storage))
+            source.prove_later(view.number)
     unproved = [side for side, one in enumerate(run.stated) if one and sources[side].is_unproved(one)]
     if unproved and _are_twins(run):
         unproved = unproved[: len(unproved) - 1]
@@ -174,7 +174,7 @@ def _settle(sources: tuple[Source, Source], run: _Run) -> None:
             if run.is_same:
                 source.compare(sealed, sealed.crc32 or 0)
             else:
-                source.prove_later(int(run.views[side].storage))
+                source.prove_later(run.views[side].number)
 
 
 def _sealed(run: _Run, side: int) -> ByteRange:

@@ -19,7 +19,7 @@ class RowMajorBytes:
 
     def take(self, starts: Array, nbytes: int) -> Array:
         """`nbytes` bytes from each start on, one row for each; starts must ascend."""
-        view, storage = self._view, int(self._view.storage)
+        view, storage = self._view, self._view.number
         if view.is_contiguous:
             places = view.byte_start + starts
             if len(places) < 2 or int(places[-1] - places[0]) > len(places) * PAGE_NBYTES:
@@ -37,7 +37,7 @@ class RowMajorBytes:
         """The bytes from one position to another."""
         view = self._view
         if view.is_contiguous:
-            return self._source.read(int(view.storage), view.byte_start + start, stop - start)
+            return self._source.read(view.number, view.byte_start + start, stop - start)
         import numpy as np
 
         return self.take(np.array([start]), stop - start).tobytes()

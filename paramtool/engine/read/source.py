@@ -85,7 +85,7 @@ class Source:
 
     def share(self, views: Iterable[View]) -> bool:
         """Open what holds some windows, so that several threads can read them; False if only one thread can."""
-        backings = [self.checkpoint.storages[number].backing for number in {int(view.storage) for view in views}]
+        backings = [self.checkpoint.storages[number].backing for number in {view.number for view in views}]
         paths = {backing.file for backing in backings if isinstance(backing, ByteRange)}
         for path in paths:
             self._file(path)
@@ -160,10 +160,10 @@ class Source:
 
         Otherwise the window itself, alone.
         """
-        backing = self.checkpoint.storages[int(view.storage)].backing
+        backing = self.checkpoint.storage_of(view).backing
         if not isinstance(backing, Assembled) or not view.is_contiguous:
             return [view]
-        return self._assembly(int(view.storage), backing).runs(view.byte_start, view.byte_stop) or [view]
+        return self._assembly(view.number, backing).runs(view.byte_start, view.byte_stop) or [view]
 
     def _charge(self, storage: Storage) -> None:
         """Count the size of a storage once against the limit of bytes that may be inflated or calculated."""
@@ -311,7 +311,7 @@ class Source:
 
         These reads are not counted in `nbytes_read`, and no CRC is checked; `sums` gets those of what is read.
         """
-        reader = partial(self._reader, int(view.storage))
+        reader = partial(self._reader, view.number)
         if sums is not None:
             reader = partial(sums.reader, reader)
         if view.dtype.block_elements != 1:
@@ -341,11 +341,11 @@ class Source:
         if not view.numel:
             return
         if view.is_contiguous:
-            yield from self.chunks(int(view.storage), view.byte_start, view.byte_stop)
+            yield from self.chunks(view.number, view.byte_start, view.byte_stop)
             return
         import numpy as np
 
-        self.prove(int(view.storage))
+        self.prove(view.number)
         array = self.array(view)
         for box in blocks(view.shape, BLOCK_NBYTES // view.dtype.block_bytes):
             block = np.ascontiguousarray(array[box])
@@ -441,7 +441,7 @@ class Assembly:
 
     def storages(self) -> list[int]:
         """The numbers of the storages that it is read from, each once."""
-        return list(dict.fromkeys(int(part.there.storage) for part in self._parts))
+        return list(dict.fromkeys(part.there.number for part in self._parts))
 
     def runs(self, start: int, stop: int) -> list[View]:
         """Windows of bytes on other storages that are bytes `start` to `stop` of the tensor, in order.
@@ -466,7 +466,7 @@ class Assembly:
             here, there = part.here, part.there
             if here.is_contiguous and there.is_contiguous:
                 low, high = max(start, here.byte_start), min(stop, here.byte_stop)
-                fill(int(there.storage), there.byte_start + low - here.byte_start, buffer[low - start : high - start])
+                fill(there.number, there.byte_start + low - here.byte_start, buffer[low - start : high - start])
             else:
                 _fill_boxes(part, start, buffer, take)
 

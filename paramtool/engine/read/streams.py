@@ -51,7 +51,7 @@ class Stream:
     def into(self, buffer: Array) -> None:
         """Fill a buffer of bytes with the next block; the stream must have that many bytes left."""
         if self._blocks is None:
-            self._source.read_into(int(self._view.storage), self._at, buffer.data)
+            self._source.read_into(self._view.number, self._at, buffer.data)
             self._at += buffer.nbytes
             return
         at = 0
@@ -108,12 +108,12 @@ def same_window(
     shape, size = tuple(a.shape[k] for k in order), a.dtype.block_bytes
     is_plain = a.is_contiguous and b.is_contiguous
     most = max(1, (MAX_BLOCK_NBYTES if is_plain else max(MAX_BLOCK_NBYTES, TILES_NBYTES // threads)) // size)
-    sealed = a_source.stated(int(a.storage), a.byte_start, a.byte_stop - a.byte_start) if proves else None
+    sealed = a_source.stated(a.number, a.byte_start, a.byte_stop - a.byte_start) if proves else None
     sums = Sums() if sealed and a_source.is_unproved(sealed) and prod(shape[1:]) * RUN <= most else None
     if proves:
-        b_source.prove_later(int(b.storage))
+        b_source.prove_later(b.number)
         if sums is None:
-            a_source.prove_later(int(a.storage))
+            a_source.prove_later(a.number)
     left, right = a_source.array(a, sums).transpose(order), b_source.array(b).transpose(order)
 
     def same_box(box: tuple[slice, ...]) -> bool:
@@ -133,7 +133,7 @@ def same_window(
     if sealed and sums:
         crc = sums.joined(sealed.nbytes)
         if crc is None:
-            a_source.prove_later(int(a.storage))
+            a_source.prove_later(a.number)
         else:
             a_source.compare(sealed, crc)
     return is_same
@@ -210,4 +210,4 @@ class Pool:
     def is_plain(self, views: Iterable[View]) -> bool:
         """Whether the bytes are in the file unencoded."""
         storages = self.checkpoint.storages
-        return all(isinstance(storages[int(view.storage)].backing, ByteRange) for view in views)
+        return all(isinstance(storages[view.number].backing, ByteRange) for view in views)

@@ -90,7 +90,7 @@ def count(targets: Iterable[Target], source: Source, counts: Counts) -> None:
         for copy in target.copies:
             if copy.is_cast:
                 for view in copy.sources:
-                    source.prove(int(view.storage))
+                    source.prove(view.number)
                 for box in boxes(copy):
                     value(copy, box, source, counts)
 
@@ -101,7 +101,7 @@ def computed(target: Target, source: Source) -> Any:
 
     for copy in target.copies:
         for view in copy.sources:
-            source.prove(int(view.storage))
+            source.prove(view.number)
     found = np.zeros(target.shape, number_type(target.dtype))
     with Threads() as threads:
         _finished(None, _begun(target, source, 0, found.reshape(-1).view("u1"), threads=threads), None)
@@ -268,7 +268,7 @@ def _holds(one: Requirement, source: Source) -> bool:
 
     view = one.view
     for window in (view, *(term for _, term in one.terms)):
-        source.prove(int(window.storage))
+        source.prove(window.number)
     if len(one.terms) == 1 and not one.shift and one.terms[0][0] == 1 and not one.rounding:
         return same_window(source, view, source, one.terms[0][1], threads=CORES)
     for box in blocks(view.shape, max(1, BLOCK_NBYTES // view.dtype.block_bytes)):

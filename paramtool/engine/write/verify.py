@@ -233,7 +233,7 @@ def _is_made(sources: Sources, found: View, target: Target) -> bool:
         scale = read[-1] if isinstance(copy.scale, View) else copy.scale
         target = replace(target, shape=found.shape)
         target = replace(target, copies=(replace(copy, destination=target.view, terms=terms, scale=scale),))
-    a.prove(int(found.storage))
+    a.prove(found.number)
     stream = Stream(a, found)
     with room(MAX_BLOCK_NBYTES) as held:
         for band in bands(target, b, proves=True):

@@ -155,11 +155,11 @@ class _ShortRuns:
             self.flush()
         if (backing.file, start) != (self._file, self._start + self._nbytes):
             self._read()
-            self._storage, self._file, self._start = int(view.storage), backing.file, start
-        if sealed := self.source.unproved(int(view.storage), view.byte_start, nbytes):
+            self._storage, self._file, self._start = view.number, backing.file, start
+        if sealed := self.source.unproved(view.number, view.byte_start, nbytes):
             self._sealed.append((self._filled + self._nbytes, sealed))
         else:
-            self.source.prove_later(int(view.storage))
+            self.source.prove_later(view.number)
         self._nbytes += nbytes
 
     def _read(self) -> None:
@@ -194,9 +194,9 @@ def _write_target(target: Target, short: _ShortRuns, counts: Counts | None) -> N
     for copy in copies:
         for view in copy.sources:
             if copy.is_plain:
-                source.prove_later(int(view.storage))
+                source.prove_later(view.number)
             else:
-                source.prove(int(view.storage))
+                source.prove(view.number)
     for band in bands(target, source, counts):
         sink.write(band.data)
 
@@ -204,13 +204,13 @@ def _write_target(target: Target, short: _ShortRuns, counts: Counts | None) -> N
 def _write_run(view: View, short: _ShortRuns) -> None:
     """Append a window row by row; the kernel copies it if it is one long run whose CRC is not to be computed here."""
     source, sink = short.source, short.sink
-    backing = source.checkpoint.storages[int(view.storage)].backing
+    backing = source.checkpoint.storage_of(view).backing
     run = backing if isinstance(backing, ByteRange) and view.is_contiguous else None
     if run is not None and view.nbytes < SHORT_NBYTES:
         short.add(view, run)
         return
     short.flush()
-    number = int(view.storage)
+    number = view.number
     if run is not None and view.nbytes >= KERNEL_NBYTES and not source.unproved(number, view.byte_start, view.nbytes):
         source.prove_later(number)
         file, base = source.place(number)
@@ -280,6 +280,6 @@ def proved_crc32(target: Target, source: Source) -> int | None:
     if len(target.copies) != 1 or not target.copies[0].is_plain or not target.copies[0].destination.is_contiguous:
         return None
     view = target.copies[0].source
-    backing = source.checkpoint.storages[int(view.storage)].backing
+    backing = source.checkpoint.storage_of(view).backing
     whole = view.is_contiguous and (view.byte_start, view.nbytes) == (0, target.nbytes)
     return backing.crc32 if whole and isinstance(backing, ByteRange) and backing.nbytes == target.nbytes else None

@@ -163,7 +163,7 @@ def _through(present: Entries, whole: Checkpoint) -> Iterator[Through]:
 
 def _relation(view: View, owner: str, whole: Checkpoint) -> str:
     """How a name relates to its owner: calculated, by geometry, or as a window on an anonymous span."""
-    storage = whole.storages[int(view.storage)]
+    storage = whole.storage_of(view)
     match storage.backing:
         case Cast():
             return "cast"
