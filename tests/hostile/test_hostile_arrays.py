@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pickle
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.lib import format as npy_format
 
 from paramtool.formats.mxnet import params
 from tests.examples import IS_HARD
@@ -35,6 +41,35 @@ def test_an_odd_list_of_arrays_is_no_defect(key: str, tmp_path: Path) -> None:
     ran = quick("inspect", "--tensors", PARAMS_FINE[key](tmp_path).name, cwd=tmp_path)
     assert (ran.code, ran.err) == (0, "")
     assert all(line.isprintable() for line in ran.out.splitlines())
+
+
+TYPES = ("|O", "object", "O8", "=O", "f4,O", "(2,)O", "object_", "O,O")
+WITHIN = (
+    "{0!r}", "[('a', {0!r})]", "[('a', '<f4'), ('b', {0!r})]", "[('a', [('b', {0!r})])]", "[('a', {0!r}, (2,))]",
+    "({0!r}, (2,))", "[('a', ({0!r}, (2,)))]", "[(('t', 'a'), {0!r})]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("within", WITHIN)
+@pytest.mark.parametrize("word", TYPES)
+def test_however_a_type_says_that_it_holds_objects(word: str, within: str, tmp_path: Path) -> None:
+    """NumPy unpickles them: where it does, the file is unsafe, in an archive, too."""
+    descr, mark = within.format(word), tmp_path / "fired"
+
+    class Fires:
+        def __reduce__(self) -> tuple[object, ...]:
+            return os.mkdir, (str(mark),)
+
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (1,), }}\n".encode()
+    data = npy_format.magic(1, 0) + len(text).to_bytes(2, "little") + text + pickle.dumps(Fires())
+    (tmp_path / "a.npy").write_bytes(data)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("a.npy", data)
+    with contextlib.suppress(ValueError, TypeError, SyntaxError):  # what it unpickles is no array
+        np.load(tmp_path / "a.npy", allow_pickle=True)
+    for name in ("a.npy", "a.npz"):
+        ran = quick("inspect", name, cwd=tmp_path)
+        assert ran.code == 4 or not mark.exists(), ran
 
 
 @pytest.mark.parametrize("key", NPY)

@@ -132,6 +132,19 @@ def _has_objects(descr: object) -> bool:
     return isinstance(descr, (list, tuple)) and any(_has_objects(part) for part in descr)
 
 
+PLAIN = r"([<>|])([a-zA-Z])(\d{1,9})?(\[\w+(?:/\d+)?\])?"
+"""A type as NumPy writes it; it reads other words, too, which may mean objects: `object`, `f4,O`."""
+
+
+def _is_written(descr: object) -> bool:
+    """Whether a type, or the type of each field and of what stands in it, is one that NumPy writes."""
+    if isinstance(descr, list):
+        return all(isinstance(field, tuple) and 1 < len(field) < 4 and _is_written(field[1]) for field in descr)
+    if isinstance(descr, tuple):  # an array in each element: its type and its shape
+        return len(descr) == 2 and _is_written(descr[0])
+    return isinstance(descr, str) and re.fullmatch(PLAIN, descr) is not None
+
+
 class Element(NamedTuple):
     """A NumPy element type."""
 
@@ -150,9 +163,9 @@ def element(descr: object, nbytes: int, numel: int) -> Element:
     """
     if descr == MXNET_BFLOAT16:
         return Element(2, DTYPES["bfloat16"], 1, f"{descr} is how MXNet 2 writes bfloat16")
-    if isinstance(descr, list) and descr and all(isinstance(field, tuple) and 1 < len(field) < 4 for field in descr):
+    if isinstance(descr, list) and descr and _is_written(descr):
         return Element(nbytes // numel if numel else 0, None, 1)
-    match = re.fullmatch(r"([<>|])([a-zA-Z])(\d{1,9})?(\[\w+(?:/\d+)?\])?", descr) if isinstance(descr, str) else None
+    match = re.fullmatch(PLAIN, descr) if isinstance(descr, str) else None
     if match is None:
         raise ValueError(f"the type is {_brief(descr)}; expected one that NumPy writes, such as '<f4'")
     order, kind, count, unit = match.groups()
