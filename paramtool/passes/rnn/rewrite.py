@@ -11,7 +11,7 @@ from glob import escape
 from paramtool import layouts
 from paramtool.errors import FormatError, LayoutError, PlanError, UsageError, leading, listed, plural
 from paramtool.layouts import evidence as layout_evidence
-from paramtool.layouts.networks import Network
+from paramtool.layouts.networks import Network, named
 from paramtool.layouts.spec import MERGES, parse, text
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
@@ -297,7 +297,12 @@ def converted_again(module: Module, made: Checkpoint, source: Checkpoint) -> Con
             return None
         if any(kept_off(old, name) is not None for old in olds for name in source.entries):
             return None
-        beside = tuple(escape(one) for one in source.entries if one in made.entries and one.startswith(olds))
+        others = [(layouts.find(one[0]), one[2]) for one in map(came_from, made.modules) if one and one[2] not in olds]
+        beside = tuple(
+            escape(one)
+            for one in source.entries
+            if (one in made.entries and one.startswith(olds)) or any(other in named(how, one) for how, other in others)
+        )
         request = NetworkRequest(None if described else words, facts, tuple(filter(None, olds)), ignore=beside)
         found = [one for one in find(source, request) if one.network.at in olds]
         if len(found) != len(olds) or any(one.network.layout.name != name for one in found):
