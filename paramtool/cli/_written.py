@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from paramtool.cli import _render
 from paramtool.cli._options import given
 from paramtool.cli._render import MANY, NEXT, Rows, Texts, every, most
 from paramtool.cli._streams import quoted
+from paramtool.commands import adapter_config
 from paramtool.commands.output.sidecar_checks import other_weights
 from paramtool.errors import leading, plural
 from paramtool.model.display import size
@@ -49,8 +51,9 @@ def beside(found: Any) -> Rows:
 
 
 def weakest(found: WholeReport, lacks: object) -> str:
-    """The flags by which `verify` accepts an output that lacks names or ties, and objects."""
-    subset = bool(lacks or not found.keeps_ties)
+    """The flags by which `verify` accepts an output that lacks names or ties, an adapter's config, and objects."""
+    is_adapter = os.path.isfile(os.path.join(found.input, adapter_config.NAME)) and not os.path.isdir(found.output)
+    subset = bool(lacks or is_adapter or not found.keeps_ties)
     return " ".join(("--subset",) * subset + ("--tensors-only",) * (not found.keeps_objects))
 
 

@@ -295,7 +295,8 @@ def _compared(
     if how := _value_facts.of_models(output_whole, source, SIDES):
         differences.append(how)
     is_renamed = output_whole.entries.keys() != source.entries.keys()
-    if how := _value_facts.of_adapters(output_whole, source, (output, against), is_renamed, SIDES):
+    paths = (output, "" if asked.subset else against)  # a file that holds a part does not hold the config
+    if how := _value_facts.of_adapters(output_whole, source, paths, is_renamed, SIDES):
         differences.append(how)
     if not asked.all:  # else they are compared with all objects
         others = other_versions(expected.objects, found.objects, ((name, name) for name in expected.entries))
