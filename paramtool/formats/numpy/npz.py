@@ -68,7 +68,7 @@ def read(path: str) -> Checkpoint:
         tree = replace(found.tree, items=(*plain, *found.tree.items))
         entries |= found.entries
         if not entries:
-            raise FormatError(f"{path}: its arrays are pickles that hold no NumPy arrays", hint=objects.SAVE)
+            raise FormatError(f"{path}: its arrays are pickles that hold no NumPy arrays of numbers", hint=objects.SAVE)
         arrays.storages |= found.storages
     views = {name: value for name, value in arrays.values.items() if isinstance(value, View)}
     modules, parts, notes = symbol.describe(path, views)

@@ -74,4 +74,4 @@ def _is_paddle(tree: Node) -> bool:
 def _without_arrays(path: str, unknown: Iterable[Unknown]) -> FormatError:
     names = list(dict.fromkeys(one.path.partition(".")[0] for one in unknown))
     named = f", and names {', '.join(names[:3])}" if names else ""
-    return FormatError(f"{path}: is a pickle that holds no NumPy arrays{named}", hint=objects.SAVE)
+    return FormatError(f"{path}: is a pickle that holds no NumPy arrays of numbers{named}", hint=objects.SAVE)
