@@ -82,7 +82,9 @@ OPENVINO = _unread(
     "with openvino: the Constant nodes of openvino.Core().read_model(XML).get_ops() have its weights",
 )
 JOBLIB = _unread("a joblib file", "open it with joblib.load where it is trusted, and save its arrays with numpy.savez")
-PICKLE = Foreign("a pickle that holds no NumPy arrays of numbers", "save it with torch.save, numpy.savez, or as safetensors")
+PICKLE = Foreign(
+    "a pickle that holds no NumPy arrays of numbers", "save it with torch.save, numpy.savez, or as safetensors"
+)
 ZEROS = Foreign(
     "all zeros: nothing was written to it", "the download or the copy broke off, or the disk was full; fetch it again"
 )

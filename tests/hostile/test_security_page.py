@@ -106,7 +106,7 @@ kills: SIGKILL | signals:test_killed_at_any_moment
 system calls that fail | calls:test_a_call_fails_from_then_on
 In the fuzzed cases | fuzz:test_the_corpus
 If torch, safetensors | fuzz:test_a_short_run
-Of the 21,626 files | [figures of a long run]
+Of the 23,013 files | [figures of a long run]
 MXNet's and Julia's | [figures of a long run]
 A `.pt`, `.bin` | [what a pickle is]
 A pickle is a program | security:test_other_ways_to_call
