@@ -196,8 +196,14 @@ def test_commands_and_formats(tmp_path_factory: pytest.TempPathFactory, data: st
             same_both_ways(Path(given), output)
 
 
-def test_the_verdict_of_dequantised_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_one", [False, True])
+def test_the_verdict_of_dequantised_weights(is_one: bool, tmp_path: Path) -> None:
+    """Also where every scale is 1, so that the numbers are those of the codes."""
     quantised(tmp_path / "codes.safetensors")
+    if is_one:
+        state = load_file(tmp_path / "codes.safetensors")
+        ones = {name: torch.ones_like(one) if "scale" in name else one for name, one in state.items()}
+        save_file(ones, tmp_path / "codes.safetensors", {"format": "pt"})
     assert quick("convert", "codes.safetensors", "--dequantise", "-o", "made.safetensors", cwd=tmp_path).code == 0
     for pair in (("codes.safetensors", "made.safetensors"), ("made.safetensors", "codes.safetensors")):
         ran = quick("diff", *pair, "--exit-code", cwd=tmp_path)

@@ -97,7 +97,7 @@ class _Recorded:
         for old in readers:
             state.use(old, [self.views[old]])
         for name, one in proved.items():
-            if not self._is_open(name):
+            if not self._is_open(name, one.kind):
                 state.left_b.pop(name, None)
             elif one.olds:
                 lost = state.lost(one.kind, one.pairs)
@@ -114,9 +114,9 @@ class _Recorded:
         """The verdicts where the first was made of the second."""
         state = self.state
         for old, names in readers.items():
-            if self._is_open(old):
-                made = [proved[name] for name in names]
-                kind = max((one.kind for one in made), key=KINDS.index)
+            made = [proved[name] for name in names]
+            kind = max((one.kind for one in made), key=KINDS.index)
+            if self._is_open(old, kind):
                 pairs = [pair for one in made for pair in one.pairs]
                 lost = state.lost(kind, pairs) if len(names) == 1 else None
                 state.settle(kind, names, old, how=self._how(*made), layout=RECORD, change=lost)
@@ -129,11 +129,14 @@ class _Recorded:
                 state.settle_only(0, LAYOUT, name, self._how(one), RECORD)
             state.left_a.pop(name, None)
 
-    def _is_open(self, name: str) -> bool:
-        """Whether no other step has found where the numbers of a tensor of the second are."""
+    def _is_open(self, name: str, kind: str = LAYOUT) -> bool:
+        """Whether no other step has found where the numbers of a tensor of the second are.
+
+        That they are codes under scales says more than that they are the codes, where every scale is 1.
+        """
         one = self.state.found.get(name)
         self.state.taken.pop(name, None)
-        return one is None or one.kind not in LED_BACK
+        return one is None or one.kind not in LED_BACK or kind == DEQUANTISED
 
     def _how(self, *made: _Proved) -> str:
         if all(one.kind == RENAMED for one in made):
