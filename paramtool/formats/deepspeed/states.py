@@ -36,6 +36,7 @@ from paramtool.model.objects import (
     Sequence,
     TensorRef,
     items_of,
+    pairs_of,
     part,
     tensor_names,
     under,
@@ -242,8 +243,7 @@ class Findings:
 
 def pairs(node: Node | None) -> Iterator[tuple[str, Node]]:
     """The items of a mapping, with their keys as strings."""
-    if isinstance(node, Mapping):
-        yield from ((word(key), value) for key, value in node.items)
+    return ((word(key), value) for key, value in pairs_of(node))
 
 
 def is_none(node: Node | None) -> bool:
@@ -341,17 +341,16 @@ def check_models(
             if not is_none(theirs) and not is_none(mine) and theirs != mine:
                 told = f"written by DeepSpeed {_word(theirs)}; {_base(first)} by {_word(mine)}"
                 findings.add(f"{_base(rank)}: {told}: they are of two saves")
-    kept = ranks[:1]
     for rank in ranks[1:]:
-        if rank.groups != kept[0].groups:
-            findings.add(f"{_base(rank)}: its `param_groups` are not those of {_base(kept[0])}: they are of two saves")
+        if rank.groups != ranks[0].groups:
+            findings.add(f"{_base(rank)}: its `param_groups` are not those of {_base(ranks[0])}: they are of two saves")
         odd = [
             str(key)
-            for (key, a), (_, b) in zip(kept[0].rest, rank.rest, strict=False)
+            for (key, a), (_, b) in zip(ranks[0].rest, rank.rest, strict=False)
             if a != b and not any(True for _ in tensor_names(a))
         ]
-        if odd or len(rank.rest) != len(kept[0].rest):
-            findings.add(f"{_base(rank)}: {some(odd, _SHOWN)} differ from {_base(kept[0])}: they are of two saves")
+        if odd or len(rank.rest) != len(ranks[0].rest):
+            findings.add(f"{_base(rank)}: {some(odd, _SHOWN)} differ from {_base(ranks[0])}: they are of two saves")
     # A note for what each rank has its own of.
     tops = [dict(one.file.objects.items) for one in models if isinstance(one.file.objects, Mapping)]
     own = ("module", "shared_params", "frozen_param_fragments", *SAME)
@@ -386,7 +385,7 @@ class FlatGroups:
 
 def check_groups(shapes: Sequence_[Shapes], ranks: Sequence_[OptimizerStates], findings: Findings) -> FlatGroups:
     """Where the elements of each parameter are; findings where the vectors of the ranks have other lengths."""
-    found: dict[str, tuple[Fragment, ...]] = {}
+    found: Fragments = {}
     names = [name for group in shapes for name in group]
     if len(set(names)) < len(names):
         findings.add("`param_shapes` has a parameter in two groups")
@@ -410,12 +409,10 @@ def check_groups(shapes: Sequence_[Shapes], ranks: Sequence_[OptimizerStates], f
     return FlatGroups(shapes, found, ranks, notes)
 
 
-def _slices(
-    group: int, shapes: Shapes, ranks: Sequence_[OptimizerStates], findings: Findings
-) -> dict[str, tuple[Fragment, ...]]:
+def _slices(group: int, shapes: Shapes, ranks: Sequence_[OptimizerStates], findings: Findings) -> Fragments:
     """The fragments of a group of stage 3; a finding where a vector has another length."""
     found = of_slices(group, shapes, len(ranks))
-    numel = sum(-(-numel_of({name: shape}) // len(ranks)) for name, shape in shapes.items())
+    numel = sum(slice_numel(shape, len(ranks)) for shape in shapes.values())
     for rank, one in enumerate(ranks):
         for what, view in _vectors(one, group):
             if view.numel != numel:
@@ -423,9 +420,7 @@ def _slices(
     return found
 
 
-def _runs(
-    group: int, shapes: Shapes, ranks: Sequence_[OptimizerStates], findings: Findings
-) -> dict[str, tuple[Fragment, ...]]:
+def _runs(group: int, shapes: Shapes, ranks: Sequence_[OptimizerStates], findings: Findings) -> Fragments:
     """The fragments of a group of stages 1 and 2; a finding where a vector has another length."""
     paddings = ranks[0].aligned[group] if group < len(ranks[0].aligned) else ()
     if len(paddings) not in (0, len(shapes)) or any(one.aligned != ranks[0].aligned for one in ranks):
@@ -519,7 +514,7 @@ class Fragment(NamedTuple):
     numel: int
 
 
-Fragments = Map[str, tuple[Fragment, ...]]
+Fragments = dict[str, tuple[Fragment, ...]]
 """{parameter: where its elements are, in row-major order}"""
 
 
@@ -528,7 +523,7 @@ def numel_of(shapes: Shapes, paddings: Sequence_[int] = ()) -> int:
     return sum(map(prod, shapes.values())) + sum(paddings)
 
 
-def of_runs(group: int, shapes: Shapes, paddings: Sequence_[int], run: int) -> dict[str, tuple[Fragment, ...]]:
+def of_runs(group: int, shapes: Shapes, paddings: Sequence_[int], run: int) -> Fragments:
     """The fragments of stages 1 and 2, where each rank has `run` elements of the vector of a group.
 
     `paddings` has the padding after each parameter; it is empty where there is none.
@@ -536,7 +531,7 @@ def of_runs(group: int, shapes: Shapes, paddings: Sequence_[int], run: int) -> d
     >>> of_runs(0, {"a": (3,), "b": (2, 2)}, (), 5)["b"]
     (Fragment(rank=0, group=0, start=3, numel=2), Fragment(rank=1, group=0, start=0, numel=2))
     """
-    found: dict[str, tuple[Fragment, ...]] = {}
+    found: Fragments = {}
     at = 0
     for k, (name, shape) in enumerate(shapes.items()):
         stop = at + prod(shape)
@@ -546,13 +541,13 @@ def of_runs(group: int, shapes: Shapes, paddings: Sequence_[int], run: int) -> d
     return found
 
 
-def of_slices(group: int, shapes: Shapes, world: int) -> dict[str, tuple[Fragment, ...]]:
+def of_slices(group: int, shapes: Shapes, world: int) -> Fragments:
     """The fragments of stage 3, where each of `world` ranks has a slice of each parameter.
 
     >>> of_slices(0, {"a": (3,), "b": (2, 2)}, 2)["a"]
     (Fragment(rank=0, group=0, start=0, numel=2), Fragment(rank=1, group=0, start=0, numel=1))
     """
-    found: dict[str, tuple[Fragment, ...]] = {}
+    found: Fragments = {}
     at = 0
     for name, shape in shapes.items():
         numel = prod(shape)
