@@ -511,7 +511,7 @@ def unsaid_roles(plan: Plan) -> dict[str, list[str]]:
     return found
 
 
-def with_said(entries: Entries, said: object) -> dict[str, Entry]:
+def with_said(entries: Entries, said: object) -> Entries:
     """Entries with the roles that a record says, in the form of `unsaid_roles`; ValueError if it is malformed."""
     if not isinstance(said, dict) or not all(
         role in ROLES and isinstance(names, list) and all(isinstance(name, str) for name in names)

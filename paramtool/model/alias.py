@@ -348,9 +348,7 @@ def parted(checkpoint: Checkpoint) -> dict[str, str]:
     return found
 
 
-def with_declared(
-    checkpoint: Checkpoint, names: Mapping[str, str], behind: str, evidence: str = "declared"
-) -> dict[str, Entry]:
+def with_declared(checkpoint: Checkpoint, names: Mapping[str, str], behind: str, evidence: str = "declared") -> Entries:
     """The entries of a checkpoint, with more names inserted after `behind`, each tied to the name that has its data."""
     views = checkpoint.views()
     storages = {views[holder].storage for holder in names.values()}

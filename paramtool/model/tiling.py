@@ -104,7 +104,7 @@ def _compared(boxes: Sequence[_Box]) -> bool:
     return True
 
 
-def _runs(view: View) -> Iterator[tuple[int, int]]:
+def _runs(view: View) -> Iterator[Run]:
     """The bytes (start, stop) of each element of a window, or of each run of them."""
     box = _box(view)
     starts, size = [box.start], view.dtype.block_bytes

@@ -154,7 +154,7 @@ def _said(evidence: str) -> str:
 class Names:
     """The names that a record or flat pairs define, from the tensors that a file stores."""
 
-    entries: dict[str, Entry]
+    entries: Entries
     objects: Node | None
     leftover: Mapping[str, str]
     """The user's own metadata."""
@@ -231,7 +231,7 @@ def _objects(data: Any, names: Iterable[str], whole: bool) -> Node:
         raise ValueError(f"objects: {error}") from None
 
 
-def declared(entries: Entries, pairs: Mapping[str, str]) -> dict[str, Entry]:
+def declared(entries: Entries, pairs: Mapping[str, str]) -> Entries:
     """Flat pairs of other tools (`alias: owner`): the alias is its owner, by declaration."""
     found = dict(entries)
     for alias, owner in pairs.items():
@@ -275,7 +275,7 @@ def encode_derived(view: View, how: Derived, position: int) -> dict[str, Any]:
     return item | {"cast": place | {"dtype": window.dtype.name, "lossless": bool(is_widened(window.dtype, view.dtype))}}
 
 
-def derived_views(where: str, stored: Views, items: Mapping[str, Any]) -> tuple[dict[str, View], dict[int, Storage]]:
+def derived_views(where: str, stored: Views, items: Mapping[str, Any]) -> tuple[Views, dict[int, Storage]]:
     """The derived names of the record: {name: a view of its own storage}, and these storages."""
     views: dict[str, View] = {}
     storages: dict[int, Storage] = {}
@@ -343,7 +343,7 @@ def wrong(where: str, what: str) -> FormatError:
     return FormatError(f"{where}: its alias record {what}", hint="the file was changed after paramtool wrote it")
 
 
-def recorded(where: str, stored: Views, derived: Views, record: dict[str, Any]) -> dict[str, Entry]:
+def recorded(where: str, stored: Views, derived: Views, record: dict[str, Any]) -> Entries:
     """Every name of the record, from the stored tensors and the derived ones."""
     check(where, stored, record)
     spans = set(record["spans"])
@@ -367,7 +367,7 @@ def recorded(where: str, stored: Views, derived: Views, record: dict[str, Any]) 
     }
 
 
-def in_order(plain: Iterable[tuple[str, Entry]], aliases: Iterable[tuple[str, Entry]]) -> dict[str, Entry]:
+def in_order(plain: Iterable[tuple[str, Entry]], aliases: Iterable[tuple[str, Entry]]) -> Entries:
     """Names in the order of the source: aliases at their recorded positions, the others in between."""
     tensors = list(plain)
     waiting = sorted(aliases, key=lambda item: item[1].link.position if item[1].link else 0, reverse=True)

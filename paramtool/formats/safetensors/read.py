@@ -26,7 +26,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import EMPTY
 from paramtool.model.storage import Ranges, SourceFile
-from paramtool.model.view import Shape, View, contiguous
+from paramtool.model.view import Shape, View, Views, contiguous
 
 NAME = "safetensors"
 HEADER_LENGTH = Struct("<Q")
@@ -94,7 +94,7 @@ def _compact(item: dict[str, Any]) -> Any:
         return item
 
 
-def _tensors(source: SourceFile, header: dict[str, Any], data_start: int) -> tuple[dict[str, View], Ranges]:
+def _tensors(source: SourceFile, header: dict[str, Any], data_start: int) -> tuple[Views, Ranges]:
     """Every stored tensor with its own storage; Defects has all defects of the header.  Empties the header."""
     defects: list[str] = []
     hint = ""

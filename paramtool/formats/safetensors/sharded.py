@@ -61,7 +61,7 @@ def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
     held, storages = _numbered(shards)
     metadata, notes = _merge_metadata(omit(shards, linked))
     if recorded is None:
-        entries = {name: entry for those in held.values() for name, entry in those.items()}
+        entries: Entries = {name: entry for those in held.values() for name, entry in those.items()}
         _check_records(path, said, shards, entries)
         entries = _declared(entries, said)
         extra = [n for n, e in entries.items() if n not in weight_map and not e.link]
@@ -191,7 +191,7 @@ def _name_defects(weight_map: WeightMap, shards: Shards) -> list[str]:
     return defects
 
 
-def _order(entries: Entries, weight_map: WeightMap) -> dict[str, Entry]:
+def _order(entries: Entries, weight_map: WeightMap) -> Entries:
     """The index's order, then names that it lacks; recorded aliases are at their recorded positions."""
     rank = {name: k for k, name in enumerate(weight_map)}
     placed = [(name, entry) for name, entry in entries.items() if entry.link and entry.link.position >= 0]
@@ -200,7 +200,7 @@ def _order(entries: Entries, weight_map: WeightMap) -> dict[str, Entry]:
     return in_order(plain, placed)
 
 
-def _declared(entries: Entries, index_metadata: Mapping[str, Any]) -> dict[str, Entry]:
+def _declared(entries: Entries, index_metadata: Mapping[str, Any]) -> Entries:
     """Add the aliases of flat pairs in an index, which huggingface_hub writes, as declared ties.
 
     If paramtool wrote the index, the shards hold the record, and every name is there already.

@@ -32,7 +32,7 @@ from paramtool.model.objects import (
     word,
 )
 from paramtool.model.optimizer import EntryKey, Group, OptimizerState, Slot, StateEntry
-from paramtool.model.view import Shape, View, Views
+from paramtool.model.view import Shapes, View, Views
 from paramtool.passes.compat.wanted import plain_window
 from paramtool.passes.optimizer import slots, tree
 from paramtool.passes.optimizer.copies import NAMED
@@ -97,13 +97,13 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
     return tuple(found)
 
 
-def plain_views(checkpoint: Checkpoint) -> dict[str, View]:
+def plain_views(checkpoint: Checkpoint) -> Views:
     """The windows of the plain tensors, and of those whose sign or conjugation is still to be carried out."""
     entries = checkpoint.entries.items()
     return {name: view for name, entry in entries if (view := plain_window(entry.value)) is not None}
 
 
-def shapes_of(checkpoint: Checkpoint) -> dict[str, Shape]:
+def shapes_of(checkpoint: Checkpoint) -> Shapes:
     """{tensor: shape} of the plain tensors, as `bind` asks for them."""
     return {name: view.shape for name, view in plain_views(checkpoint).items()}
 
