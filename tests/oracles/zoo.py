@@ -172,8 +172,9 @@ def folder(case: Case) -> str:
     missed = set(told.get("missing_keys", ()))  # a bug of transformers' own: random in both
     one, other = ({n: t for n, t in m.state_dict().items() if n not in missed} for m in (before, after))
     same(one, other, "from_pretrained", shared=not missed)
-    if report.warnings:
-        raise Wrong(f"dedup warns: {report.warnings[0]}")
+    # that the table has no ties of a class is said, and is no fault of the output
+    if warned := [text for text in report.warnings if "are not in the table" not in text]:
+        raise Wrong(f"dedup warns: {warned[0]}")
     return OK if not told else f"{OK}; transformers does not open its own folder without complaints: {list(told)}"
 
 
