@@ -226,6 +226,9 @@ def load_model(
 
         # torch puts the values in
         given = given_of(source, held, asked.lent, None if asked.own else tensors)
+        if lost := given.unmade.keys() & tensors.keys() - set(verdict.lacks):
+            name = min(lost)
+            raise ModelError(f"{where}: {name!r}: only code of others makes what the file holds: {given.unmade[name]}")
         for name, fresh in new.items():  # whose values the state dict lacks, or the model's code may leave as they are
             if tensors[name].is_meta and name in verdict.lacks and not asked.is_unknown:
                 raise ModelError(

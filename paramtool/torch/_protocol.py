@@ -30,12 +30,13 @@ from paramtool.engine.read.source import Source
 from paramtool.errors import ModelError, TieError
 from paramtool.formats.record.moved import of_torchao
 from paramtool.formats.torch.write import may_name, pickled
+from paramtool.formats.torch.write_objects import ATTRIBUTED
 from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import SHARDED, Checkpoint, Compound, Entry, Value
 from paramtool.model.dtype import can_hold
-from paramtool.model.objects import Node, map_tensors
+from paramtool.model.objects import Node, TensorRef, map_tensors
 from paramtool.passes import select
 from paramtool.passes.compat.wanted import kind_of, plain_window
 from paramtool.passes.module_versions import versions_of
@@ -114,6 +115,11 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
         for name, node in objects.objects_in(tree)
         if name.startswith(prefix)
     }
+    for name, node in [*things.items()]:  # a tensor with attributes in Python, which load_state_dict does not look at
+        if isinstance(node, objects.Opaque) and node.path == ATTRIBUTED and dict(node.parts)["data"] == TensorRef(name):
+            del things[name]
+            others = {*objects.tensor_names(node)} - {name}
+            part = replace(part, entries={key: one for key, one in part.entries.items() if key not in others})
     if section.format == "dcp":  # which stores no empty dict: it stays in the state dict that is loaded into
         with suppress(Exception):  # whatever a module's code needs for it
             things |= {n: objects.EMPTY for n, one in model.state_dict().items() if one == {} and n not in things}

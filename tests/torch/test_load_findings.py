@@ -678,3 +678,47 @@ def test_an_empty_dict_that_dcp_does_not_store(wants: Any, nested: bool, tmp_pat
         assert paramtool.torch.load_model(mine, tmp_path / "dcp").missing == ()
         assert torch.equal(mine.weight, state["weight"])
     assert mine.state == wants
+
+
+def _marked(model: nn.Module, mark: str) -> dict[str, Any]:
+    """A state dict whose tensors carry attributes in Python, as Megatron marks its weights."""
+    state: dict[str, Any] = model.state_dict(keep_vars=True)
+    if mark == "tensor":
+        state = {name: one.detach().clone() for name, one in state.items()}
+    if mark == "buffer":
+        state = {name: nn.Buffer(one.detach().clone()) for name, one in state.items()}
+    for one in state.values():
+        one.tensor_model_parallel = torch.ones(5) if mark == "of tensors" else True
+    return {"model": state, "epoch": 1} if mark == "section" else state
+
+
+@pytest.mark.parametrize("made", ["file", "dedup.safetensors", "dedup.pt"])
+@pytest.mark.parametrize("kind", ["linear", "norm", "tied"])
+@pytest.mark.parametrize("mark", ["parameter", "tensor", "buffer", "of tensors", "section"])
+def test_tensors_with_attributes_in_python(mark: str, kind: str, made: str, tmp_path: Path) -> None:
+    """torch's load_state_dict does not look at these; on the CPU, with `assign` and on the meta device."""
+
+    def model() -> nn.Module:
+        if kind == "norm":  # which has loading code of torch's own
+            return nn.BatchNorm1d(3)
+        found = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+        if kind == "tied":
+            found[1].weight = found[0].weight
+        return found
+
+    source = model()
+    with torch.no_grad():
+        for one in source.parameters():
+            one.normal_()
+    torch.save(_marked(source, mark), path := tmp_path / "in.pt")
+    if made != "file":
+        paramtool.dedup(path, path := tmp_path / made)
+    for device, assign in (("cpu", False), ("cpu", True), ("meta", False)):
+        with torch.device(device):
+            target = model()
+        found = paramtool.torch.load_model(target, path, assign=assign)
+        assert not found.missing and not found.unexpected, (device, assign, found)
+        for name, one in source.state_dict().items():
+            assert torch.equal(target.state_dict()[name], one), (device, assign, name)
+        if kind == "tied":
+            assert target[1].weight is target[0].weight  # type: ignore[index]
