@@ -112,7 +112,7 @@ if not TYPE_CHECKING:  # type checkers read the names in __init__.pyi, and know 
 
 
 def _led(found):
-    """A public object; a function answers arguments that it does not take with those that it does."""
+    """A public object; a function answers what it does not take, an argument or a value, with what it does."""
     from inspect import isfunction, signature
 
     if not isfunction(found):
@@ -121,13 +121,15 @@ def _led(found):
 
     @wraps(found)
     def call(*args, **kwargs):
+        from paramtool.errors import misled, refuse_other
+
         known = signature(found)
         try:
-            known.bind(*args, **kwargs)
+            given = known.bind(*args, **kwargs).arguments
         except TypeError as error:
-            from paramtool.errors import misled
-
             raise misled(found.__name__, known.parameters, kwargs, error) from None
+        for name, value in given.items():
+            refuse_other(name, known.parameters[name].annotation, value)
         return found(*args, **kwargs)
 
     return call

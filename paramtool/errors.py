@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence, Sized
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from typing import Any, SupportsFloat, SupportsIndex, SupportsInt, TypeVar
 
 T = TypeVar("T")
 E = TypeVar("E", bound="ParamtoolError")
@@ -292,10 +292,43 @@ class UsageError(ParamtoolError, ValueError):
     exit_code = 2
 
 
-def refuse_string(name: str, value: object) -> None:
-    """UsageError where a keyword that takes several values got one string, whose letters they would be."""
-    if isinstance(value, (str, bytes)):
-        raise UsageError(f"{name} is the string {value!r:.200}", hint=f"a list: {name}=[{value!r:.200}]")
+KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "None": ("None", (type(None),)),
+    "bool": ("True or False", (SupportsInt,)),
+    "int": ("a number of bytes", (SupportsIndex,)),
+    "float": ("a number", (SupportsFloat,)),
+    "str": ("text", (str,)),
+    "Path": ("a path", (str, os.PathLike)),
+    "os.PathLike": ("a path", (os.PathLike,)),
+    "Mapping": ("a dict", (Mapping,)),
+    "Sequence": ("a list", (Iterable,)),
+    "Collection": ("a list", (Iterable,)),
+}
+"""{how the annotation of a keyword begins: what people call it, its types}; all integers of ours count bytes."""
+
+
+def refuse_other(name: str, annotation: str, value: object) -> None:
+    """UsageError where a keyword got a value of another type than its annotation; one of other classes fits any.
+
+    >>> refuse_other("ties", "Mapping[str, str] | None", ["a=b"])
+    Traceback (most recent call last):
+    paramtool.errors.UsageError: ties is ['a=b']; expected a dict
+    """
+    import re
+
+    items = dict(re.findall(r"(\w+)\[([^]]*)\]", annotation))
+    kinds = re.sub(r"\[[^]]*\]", "", annotation).split(" | ")
+    if not KINDS.keys() >= set(kinds):
+        return
+    is_one = isinstance(value, (str, bytes))
+    fits = [one for one in kinds if isinstance(value, KINDS[one][1]) and not (is_one and Iterable in KINDS[one][1])]
+    if not fits:
+        words = " or ".join(dict.fromkeys(KINDS[one][0] for one in kinds if one != "None"))
+        in_list = f"{name}=[{value!r:.200}]" if "a list" in words and is_one else ""
+        raise UsageError(f"{name} is {value!r:.200}; expected {words}", hint=in_list)
+    if fits[0] in items and isinstance(value, Collection):
+        for item in (*value, *(value.values() if isinstance(value, Mapping) else ())):
+            refuse_other(f"an item of {name}", items[fits[0]].partition(", ")[0], item)
 
 
 class NoSuchFileError(UsageError, FileNotFoundError):

@@ -34,7 +34,7 @@ from paramtool.engine.write.places import check_apart, check_place
 from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.verify import by_name, by_safetensors
 from paramtool.engine.write.writer import make_folder, write
-from paramtool.errors import PlanError, UsageError, plural, refuse_string
+from paramtool.errors import PlanError, UsageError, plural
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import LINKED_PREFIX, Weights, WeightsName
@@ -147,7 +147,6 @@ def dedup_family(
         if getattr(options, name):
             raise UsageError(f"--{name} is for one checkpoint, and a family has several")
     # What `dedup_family` writes
-    refuse_string("paths", paths)
     target = os.path.normpath(output) if (output := os.fspath(output)) else ""
     if len(paths) < 2:
         raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")

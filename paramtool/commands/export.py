@@ -24,7 +24,7 @@ from paramtool.commands.output.sidecars import without_state
 from paramtool.commands.output.write import CheckpointReport, Work, done, laid_out
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of
-from paramtool.errors import ParamtoolError, PlanError, UsageError, listed, plural, refuse_string, some
+from paramtool.errors import ParamtoolError, PlanError, UsageError, listed, plural, some
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder import roots
@@ -465,7 +465,6 @@ def wanted_names(
             "choose one: --names NAMES.txt, --like OTHER_CKPT, or --all-names; without them "
             "the names are those of the model of --config PATH, if it is given, else all"
         )
-    refuse_string("names", names)
     if like is None and options.like_only is not None:
         raise UsageError("--like-only is a section of --like OTHER_CKPT, which is not given")
     if like is not None:

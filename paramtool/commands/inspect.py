@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from paramtool import formats
 from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.seen_parts import seen_parts
-from paramtool.errors import FormatError, refuse_string
+from paramtool.errors import FormatError
 from paramtool.formats import hf_config, policy
 from paramtool.formats.config_names import with_config
 from paramtool.formats.judging import judging
@@ -355,7 +355,6 @@ def _optimizers(
 def _rules(texts: Sequence[str]) -> list[Rule]:
     if not texts:
         return []
-    refuse_string("fail_on", texts)
     from paramtool.commands import rules
 
     return [rules.parse(text) for text in texts]

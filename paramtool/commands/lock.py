@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from paramtool.commands.earlier_output import LOCK, inputs_of
 from paramtool.commands.locked_model import LockReading, locked_model
 from paramtool.commands.progress import Path, Progress, several, silent
-from paramtool.errors import OutputError, UsageError, refuse_string, some
+from paramtool.errors import OutputError, UsageError, some
 from paramtool.formats import OTHER_FORM, policy
 from paramtool.formats.files import noted, watching
 from paramtool.formats.judging import judging
@@ -68,7 +68,6 @@ def lock(
     and where the lock has no model to remove; FormatError and UnsafeError as of `read`, and FormatError where the lock
     is damaged.
     """
-    refuse_string("remove", remove)
     paths = several(paths)
     if not (paths or remove):
         raise UsageError("lock needs at least one checkpoint", hint="paramtool lock model.safetensors")

@@ -14,7 +14,7 @@ from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.changes import agree, largest
 from paramtool.engine.read.source import Source
-from paramtool.errors import LayoutError, UsageError, internal, refuse_string
+from paramtool.errors import LayoutError, UsageError, internal
 from paramtool.formats import foreign, hf_config, scan, sniff, table
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import is_training_state
@@ -101,9 +101,6 @@ def variants(
     variants the others are judged all the same, and such an error is in `Variant.error`.  UnsafeError, `allow_class`
     and `allow_unknown` as of `read`, for checkpoints among `against`, too.
     """
-    refuse_string("against", against)
-    if isinstance(against, os.PathLike):
-        raise UsageError("against is one path", hint="a list: against=[...]")
     if not against:
         raise UsageError(
             "nothing says which variants: a file of names, a checkpoint, a config.json, or a folder with one of these",

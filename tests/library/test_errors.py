@@ -125,9 +125,9 @@ def test_one_string_is_not_several(tmp_path: Path) -> None:
         lambda: paramtool.dedup_family(str(path), tmp_path / "out"),
         lambda: paramtool.inspect(path, fail_on="unsafe"),
     ):
-        with pytest.raises(UsageError, match="is the string") as caught:
+        with pytest.raises(UsageError, match="expected a list") as caught:
             call()
-        assert "=[" in str(caught.value)
+        assert "hint: " in str(caught.value) and "=[" in str(caught.value)
 
 
 def test_wrong_types(tmp_path: Path) -> None:

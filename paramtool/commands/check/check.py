@@ -32,7 +32,6 @@ from paramtool.errors import (
     leading,
     plural,
     printable,
-    refuse_string,
     some,
 )
 from paramtool.formats import hf_config, policy
@@ -87,7 +86,6 @@ def check(
     findings; `Checked.exit_code` is what the command line exits with.  UsageError where the configuration cannot be
     read or no path is known, FormatError where the lock is damaged.
     """
-    refuse_string("fail_on", fail_on)
     rules = tuple(map(parse_rule, fail_on))
     path = os.fspath(config) if config is not None else configuring.found()
     said = configuring.read(path, is_found=config is None) if path else Policy()

@@ -13,7 +13,7 @@ from inspect import Parameter, signature
 from typing import Any, TypeVar
 
 from paramtool.commands.progress import Path
-from paramtool.errors import UsageError, refuse_string
+from paramtool.errors import UsageError, refuse_other
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.formats.safetensors.write import ALIGN
 from paramtool.lazy_dataclass import frozen
@@ -22,7 +22,6 @@ from paramtool.model import inflating
 __all__ = ["ALIGN", "ObjectOptions", "WriteOptions", "keywords"]
 Chosen = TypeVar("Chosen", bound="WriteOptions")
 R = TypeVar("R")
-_NUMBERS = ("max_shard_size", "align", "max_inflated")
 
 
 @frozen(kw_only=True)
@@ -54,11 +53,7 @@ class WriteOptions:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if str(field.type).startswith("Sequence"):
-                refuse_string(field.name, getattr(self, field.name))
-        for name in _NUMBERS:
-            if not isinstance(getattr(self, name), (int, type(None))):
-                raise UsageError(f"{name} is {getattr(self, name)!r:.100}; expected a number of bytes")
+            refuse_other(field.name, str(field.type), getattr(self, field.name))
         if self.max_shard_size is not None and self.max_shard_size < 1:
             raise UsageError(f"--max-shard-size is {self.max_shard_size}: a shard needs at least one byte")
         inflating.check(self.max_inflated)
