@@ -62,14 +62,11 @@ def _rows(found: verify_command.Verified) -> Rows:
     if found.differences:
         yield "verdict", f"{plural(found.differences, 'difference')} from {found.against}"
         return
-    what = f"compared: {', '.join(found.compared)}"
-    said: list[Texts] = [
-        (f"{plural(found.names, 'name')} of {found.output}", f"equal to {found.against}", what)
-    ] * bool(found.names)
-    for number, how in (
+    counts = (
+        (found.names, f"equal to {found.against}"),
         (found.rounded, "rounded to another type, as the record says"),
         (found.dequantised, "calculated from codes and scales, as the record says"),
         (found.remade, f"equal to what converting {found.against} again gives"),
-    ):
-        said += [(f"{plural(number, 'tensor')}: {how}",)] * bool(number)
-    yield from once("verified", said)
+    )
+    said: list[Texts] = [(f"{plural(number, 'name')} of {found.output}", how) for number, how in counts if number]
+    yield from once("verified", [*said, (f"compared: {', '.join(found.compared)}",)])

@@ -55,7 +55,7 @@ class Verified(Displayed):
     against: str
     """The checkpoint that it was compared with."""
     names: int
-    """How many names were compared."""
+    """How many names of the output have to be equal to the source as they are: those that nothing below counts."""
     differences: tuple[str, ...]
     """What differs, a line each; empty if nothing does."""
     warnings: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Verified(Displayed):
     remade: int = 0
     """Tensors of the output that are equal to what converting the source again gives, or `diff` makes of it."""
     rounded: int = 0
-    """Tensors that the output has in another type, as its record says, with the numbers that rounding gives."""
+    """Other tensors that the output has in another type, as its record says, with the numbers that rounding gives."""
     dequantised: int = 0
     """Tensors that were codes in the source, and are what these and their scales stand for."""
 
@@ -326,16 +326,17 @@ def _compared(
         differences += [*objects.differences, *marks.differences]
         warnings += [*objects.notes, *marks.notes, *gradients_apart(found, expected)]
         compared += ["objects", "gradients"]
+    made = {one.name for one in moved.targets}
     return Verified(
         os.fspath(output),
         os.fspath(against),
-        len(expected.entries) + len(in_both),
+        len(expected.entries.keys() - made - cast.keys()) + len(in_both),
         tuple(differences),
         tuple(dict.fromkeys(warnings)),
         tuple(compared),
         len(unsure) if unproved else 0,
-        len(remade) + len(moved.targets) + (0 if unproved else len(unsure)),
-        len(cast) - len(weights),
+        len(remade) + len(made) + (0 if unproved else len(unsure)),
+        len(cast.keys() - made) - len(weights),
         len(weights),
     )
 

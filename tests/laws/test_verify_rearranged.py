@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping
@@ -78,9 +79,12 @@ def line_of(words: str, source: Path, output: str, folder: Path) -> tuple[str, l
 
 
 def equal(line: list[str], folder: Path) -> None:
-    """Run it."""
-    ran = quick(*line, cwd=folder)
+    """Run it: every name of the output is counted, and once."""
+    ran = quick(*line, "--json", cwd=folder)
     assert ran.code == 0 and "not compared" not in ran.out + ran.err, (line, ran)
+    found = json.loads(ran.out)
+    counted = sum(found.get(count, 0) for count in ("names", "converted", "remade", "rounded", "dequantised"))
+    assert counted == len(paramtool.read(folder / found["output"])), (line, found)
 
 
 @settings(max_examples=examples(40))
