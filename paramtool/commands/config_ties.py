@@ -133,6 +133,13 @@ def as_stored(checkpoint: Checkpoint, but: Container[str] = ()) -> Checkpoint:
     return lacking(checkpoint, {name for name in by_config if name not in but})
 
 
+def unwritten(checkpoint: Checkpoint, names: Collection[str]) -> Iterator[str]:
+    """The names that a config adds to a checkpoint, and that are not among those of an output, for people."""
+    lost = sorted(checkpoint.entries.keys() - as_stored(checkpoint, names).entries.keys())
+    if lost:
+        yield f"names that only config.json gives, by its ties: {some(lost, 3)}"
+
+
 def denied(checkpoint: Checkpoint) -> set[str]:
     """Names that a file lacks and its config does not tie: the model begins them with random numbers."""
     config = config_beside(checkpoint.path)

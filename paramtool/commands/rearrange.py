@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paramtool import dialects, layouts
+from paramtool.commands import config_ties
 from paramtool.commands._fusing import fused, unfused
 from paramtool.commands.layouts import check_moves, of_parts
 from paramtool.commands.output.dialect_folder import check_params, config_of_params
@@ -163,6 +164,8 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
     _refuse_old_names(kept_names(joints, views), done.change, target)
     renamed = renames(done.change)
     is_nothing = set(done.change.read) == set(done.change.made)
+    if not is_nothing and old == dialects.HUB and not dialects.opened(target, model.config, model.facts).tied:
+        _refuse_without_first(source, target)
     kept = carried(known, renamed)
     return Rearrangement(
         change=done.change,
@@ -226,6 +229,18 @@ def _refuse_other_model(change: Rearranged, source: PartsSource, model: KnownMod
             f"{source.where}: its names begin with {word!r}; expected {own!r} for {which}, which config.json says",
             hint="config.json is of another model: put the file's own beside it",
         )
+
+
+def _refuse_without_first(source: PartsSource, target: str) -> None:
+    """LayoutError if the file lacks the name under which the target's program reads a tied tensor."""
+    config = config_ties.config_beside(source.where)
+    for first, *others in config.class_ties(source.shapes) if config else ():
+        if first not in source.shapes:
+            raise LayoutError(
+                f"{source.where}: lacks {first!r}, which the program of {target} reads; config.json ties it to "
+                f"{some(others, 3)}",
+                hint="`paramtool export INPUT --all-names -o OUTPUT` stores both; then convert OUTPUT",
+            )
 
 
 def _refuse_old_names(names: Collection[str], change: Rearranged, target: str) -> None:

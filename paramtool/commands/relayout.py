@@ -217,6 +217,8 @@ def _prepared(
     where, beside = _beside(path, source, found_files, plan, where=where, options=options)
     outputs, counts = laid_out(plan, where, options.align), Counts()
     gone = [f"constants of its graph, which are no weights: {some(of_graph, IGNORED)}"] if of_graph else []
+    if not (where.is_folder or (rearranged and rearranged.is_dialect)):  # a folder has the config again
+        gone += config_ties.unwritten(whole if options.only is None else source, plan.names)
     gone += stored_again(plan, f"{rearranged.target} has both names") if rearranged and rearranged.is_dialect else []
     gone += [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]

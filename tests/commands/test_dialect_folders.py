@@ -72,6 +72,50 @@ def test_the_head_of_a_tied_model(tmp_path: Path, dialect: str, head: str) -> No
     assert sum(torch.equal(one, embedding) for one in state.values() if one.shape == embedding.shape) == 2
 
 
+def head_alone(folder: Path) -> Path:
+    """A tied model that stores the head, and not the embedding."""
+    state = state_of(TIED)
+    state["lm_head.weight"] = state.pop("model.embed_tokens.weight")
+    return folder_of(folder, TIED, state)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "both"),
+    [
+        ("vllm", ("lm_head.weight", "model.embed_tokens.weight")),
+        ("meta", ("output.weight", "tok_embeddings.weight")),
+    ],
+)
+def test_the_embedding_of_a_model_that_stores_its_head_alone(tmp_path: Path, dialect: str, both: list[str]) -> None:
+    """The program gets both; on the way back they are the head again."""
+    source, there, back = head_alone(tmp_path / "in"), tmp_path / "there", tmp_path / "back"
+    found = paramtool.convert(source, there, target=dialect)
+    assert " = ".join(both) in "".join(found.left_out)
+    state = paramtool.load_file(next(path for path in there.iterdir() if path.suffix != ".json"))
+    assert (state[both[0]] == state[both[1]]).all()
+    paramtool.convert(there, back, target="transformers-4")
+    assert (back / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()
+    for output, other in ((there, source), (back, there), (back, source)):
+        assert paramtool.verify(output, other).differences == ()
+
+
+def test_a_program_that_reads_the_embedding_alone_is_not_given_the_head(tmp_path: Path) -> None:
+    source = head_alone(tmp_path / "in")
+    with pytest.raises(LayoutError, match=r"lacks 'model.embed_tokens.weight', which the program of megatron reads"):
+        paramtool.convert(source, tmp_path / "there", target="megatron")
+    paramtool.export(source, tmp_path / "both", all_names=True)
+    found = paramtool.convert(tmp_path / "both", tmp_path / "there", target="megatron")
+    assert "embedding.word_embeddings.weight" in found.plan.names
+
+
+@pytest.mark.parametrize("suffix", ["npz", "safetensors"])
+def test_a_name_that_only_the_config_gives_is_named(suffix: str, tmp_path: Path) -> None:
+    source = tied(tmp_path / "in")
+    found = paramtool.convert(source, tmp_path / f"out.{suffix}")
+    assert any("'lm_head.weight'" in text for text in found.left_out), found.left_out
+    assert not any("lm_head" in text for text in paramtool.convert(source, tmp_path / "out").left_out)
+
+
 def test_a_head_that_changed_is_refused(tmp_path: Path) -> None:
     there = tmp_path / "there"
     paramtool.convert(tied(tmp_path / "in"), there, target="vllm")

@@ -44,6 +44,16 @@ def test_a_head_alone_is_the_embedding() -> None:
     assert (one.name, one.pieces[0].part) == (HEAD, EMBEDDING)
 
 
+def test_an_embedding_is_added_and_taken_back() -> None:
+    """A file that stores the head alone: the program reads the embedding, too."""
+    made = dialect_change.with_head(vllm(), [whole(HEAD, SHAPE)], CONFIG)
+    assert [(one.name, one.pieces[0].part) for one in made] == [(HEAD, HEAD), (EMBEDDING, HEAD)]
+    added = dialect_change.added_heads(vllm(), made)
+    assert added == {EMBEDDING: HEAD}
+    both = [whole(EMBEDDING, SHAPE), whole(HEAD, SHAPE)]
+    assert {one.pieces[0].part for one in dialect_change.as_one(vllm(), both, CONFIG, added)} == {HEAD}
+
+
 def test_a_model_that_is_not_tied() -> None:
     untied = {**CONFIG, "tie_word_embeddings": False}
     head = [whole(HEAD, SHAPE)]

@@ -439,46 +439,48 @@ def _lacking(stack: _LayerStack, number: int, names: Iterable[str], config: Conf
 def as_one(dialect: OpenedDialect, held: Sequence[Stored], config: Config, added: Collection[str] = ()) -> list[Stored]:
     """What tensors of a dialect hold, with the head of a tied model as a copy of its embedding.
 
-    So is a head that `added` names, and one without an embedding beside it, as vLLM saves it.
+    So is the one of both that `added` names, and a head without an embedding beside it, as vLLM saves it.
     """
     found = list(held)
     if dialect.tied is None or config.get(WORDS) is False:
         return found
     head, embedding = dialect.tied
     at = {one.name: k for k, one in enumerate(found)}
-    if head not in at or (embedding in at and head not in added):
+    copy, kept = (embedding, head) if embedding in added else (head, embedding)
+    if copy not in at or (kept in at and copy not in added):
         return found
-    one = found[at[head]]
-    (other,) = [found[at[embedding]]] if embedding in at else dialect.read({embedding: one.shape})
+    one = found[at[copy]]
+    (other,) = [found[at[kept]]] if kept in at else dialect.read({kept: one.shape})
     if other.shape == one.shape:
-        found[at[head]] = whole(head, one.shape, other.pieces[0].part)
+        found[at[copy]] = whole(copy, one.shape, other.pieces[0].part)
     return found
 
 
 def with_head(dialect: OpenedDialect, made: Sequence[Stored], config: Config) -> list[Stored]:
-    """The tensors that a dialect stores, with the head of a tied model.
+    """The tensors that a dialect stores, with both the head and the embedding of a tied model.
 
     LayoutError if a model that is not tied lacks its head.
     """
-    found = list(made)
-    if dialect.tied is None:
-        return found
+    held = [one for one in made if one.name in (dialect.tied or ())]
+    says = config.get(WORDS)
+    if dialect.tied is None or len(held) != 1:
+        return [*made]
+    (one,) = held  # the only tensor of its part
     head, embedding = dialect.tied
-    at = {one.name: k for k, one in enumerate(found)}
-    if head in at or embedding not in at:
-        return found
-    if config.get(WORDS) is False:
+    if one.name == head:
+        return [*made, *([whole(embedding, one.shape, one.pieces[0].part)] if says else ())]
+    if says is False:
         raise LayoutError(
             f"{head!r} cannot be made: the file lacks it, and the config says {WORDS}=false",
             hint=f"if the head is the embedding, set {WORDS} to true in config.json",
         )
-    one = found[at[embedding]]  # the only tensor of its part
-    return [*found, whole(head, one.shape, one.pieces[0].part)]
+    return [*made, whole(head, one.shape, one.pieces[0].part)]
 
 
 def added_heads(dialect: OpenedDialect, made: Sequence[Stored]) -> dict[str, str]:
-    """{a head that `with_head` added: the embedding that it repeats}"""
-    if dialect.tied is None:
+    """{the head or embedding that `with_head` added, behind all others: the other, which it repeats}"""
+    parts = {one.name: one.pieces[0].part for one in made if one.name in (dialect.tied or ())}
+    if len(parts) != 2 or len(set(parts.values())) != 1:
         return {}
-    parts = {one.name: one.pieces[0].part for one in made if one.name in dialect.tied}
-    return dict([dialect.tied]) if len(parts) == 2 and len(set(parts.values())) == 1 else {}
+    kept, added = parts
+    return {added: kept}
