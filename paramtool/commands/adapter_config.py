@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from paramtool.parts.schemes import module_of
 NAME = "adapter_config.json"
 MODULES = "target_modules"
 SAVED = "modules_to_save"
+LAYERS = "layers_pattern"
 EVERY = "all-linear"
 """PEFT's word for every linear layer, whatever it is called."""
 OF_MODULES = ("rank_pattern", "alpha_pattern", "exclude_modules")
@@ -40,11 +42,25 @@ def rewritten(folder: str, old: Iterable[str], new: Iterable[str]) -> dict[str, 
     config, _ = strict_json.strict_file(path, "the settings of an adapter", hf_config.MAX_NBYTES)
     if not isinstance(config, dict):
         return {}
-    saved = [one for one in config.get(SAVED) or () if isinstance(one, str)]
+    patterns = config.get(LAYERS) or ()
+    saved = [*(config.get(SAVED) or ()), *([patterns] if isinstance(patterns, str) else patterns)]
+    saved = [one for one in saved if isinstance(one, str)]
     words = [{word for name in names for word in name.split(".")[:-1]} for names in (old, new)]
     if lost := [one for one in saved if {*one.split(".")} <= words[0] and not {*one.split(".")} <= words[1]]:
+        key = LAYERS if lost[0] in patterns else SAVED
         raise LayoutError(
-            f"{path}: {SAVED} has {some(lost, 2)}, which are not in the output",
+            f"{path}: {key} has {some(lost, 2)}, which are not in the output",
+            hint="the file alone is written without this: name it instead of its folder, and write the config anew",
+        )
+    pattern = config.get(MODULES)
+    if (
+        before == after
+        and isinstance(pattern, str)
+        and pattern != EVERY
+        and _matched(pattern, old) != _matched(pattern, new)
+    ):
+        raise LayoutError(
+            f"{path}: {MODULES} is {pattern!r:.200}, which means other modules of the output",
             hint="the file alone is written without this: name it instead of its folder, and write the config anew",
         )
     if before == after or config.get(MODULES) == EVERY:
@@ -57,6 +73,16 @@ def rewritten(folder: str, old: Iterable[str], new: Iterable[str]) -> dict[str, 
     more = sorted(after - before - {*kept})
     made = {**config, MODULES: [*kept[:place], *more, *kept[place:]]}
     return {NAME: f"{json.dumps(made, indent=2)}\n".encode()}
+
+
+def _matched(pattern: str, names: Iterable[str]) -> int:
+    """How many tensors are below a module whose whole name matches, as PEFT asks (`check_target_module_exists`)."""
+    try:
+        matches = re.compile(pattern).fullmatch
+    except re.error:
+        return 0
+    bare = (name.removeprefix("base_model.model.") for name in names)
+    return sum(any(matches(name[: at.start()]) for at in re.finditer(r"\.", name)) for name in bare)
 
 
 def _refuse(path: str, config: Mapping[str, Any], gone: Collection[str]) -> None:

@@ -6,10 +6,13 @@ that rename; and of those names the ones that are wanted.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
+from typing import Any
 
 from paramtool import formats
 from paramtool.commands import adapter_config, config_ties, copied_state
@@ -36,7 +39,7 @@ from paramtool.formats.object_tree import is_flat
 from paramtool.formats.record.moved import carried_metadata, check_codes
 from paramtool.grouping import grouped, omit
 from paramtool.lazy_dataclass import frozen
-from paramtool.model import alias, objects
+from paramtool.model import alias, objects, quantised
 from paramtool.model.checkpoint import Checkpoint, Entries
 from paramtool.model.config import NONE, given, reading
 from paramtool.model.plan import Plan, check
@@ -204,7 +207,8 @@ def _prepared(
         made = adapter_config.rewritten(where_from, part.checkpoint.entries, part.entries)
         kept = omit(where.sidecars.files, made)
         where = where._replace(made={**where.made, **made}, sidecars=replace(where.sidecars, files=kept))
-        _refuse_named(where.sidecars.files.get(NAME), {part.old.get(new, new): new for new in part.entries})
+    files = where.sidecars.files if where.is_folder and is_folder(path) else {}
+    _refuse_named(files, part.checkpoint.metadata, {part.old.get(new, new): new for new in part.entries})
     if where.is_of_folder and is_other_model(part):
         where = where._replace(sidecars=without_state(where.sidecars))
     if where.writer.name == "safetensors":  # saying which tensors train takes a record, which is not plain
@@ -275,26 +279,54 @@ def _as_configured(
     return replace(part, entries=found.entries, wanted=names, tied=found.tied, left_out=found.left_out), found.warnings
 
 
-def _refuse_named(config: str | None, names: Mapping[str, str]) -> None:
-    """PlanError where what a config says of quantised modules by their names would be of others after renaming."""
-    said = hf_config.whole(config).get("quantization_config") if config is not None else None
-    if not isinstance(said, dict):
+def _refuse_named(files: Mapping[str, str], metadata: Mapping[str, str], names: Mapping[str, str]) -> None:
+    """PlanError where what is said of quantised modules by their names would be of others after renaming.
+
+    It is said in config.json, in the files beside it that are of codes alone, and in the header that ComfyUI writes.
+    """
+    if all(old == new for old, new in names.items()):
         return
-    for key in ("modules_to_not_convert", "llm_int8_skip_modules", "ignore"):
-        for one in said.get(key) or ():
+    said: list[tuple[str, Any]] = []
+    if NAME in files:
+        config = hf_config.whole(files[NAME])
+        said += ((f"{files[NAME]}: {key}", config[key]) for key in sorted(quantised.IN_CONFIG & config.keys()))
+    for name in (hf_config.QUANTISATION, *hf_config.ALONE):
+        said += ((f"{files[name]}:", hf_config.whole(files[name])) for name in [name] if name in files)
+    with suppress(LookupError, ValueError, RecursionError):
+        said.append((f"{COMFY} of the header", json.loads(metadata[COMFY])))
+    for where, value in said:
+        for one in _texts(value):
             for old, new in names.items():
-                if isinstance(one, str) and _names(one, old) != _names(one, new):
+                if _names(one, old) != _names(one, new):
                     raise PlanError(
-                        f"{config}: quantization_config.{key} has {one!r}, and {old!r} would be {new!r}",
-                        hint="the file alone is written without the config: name it instead of its folder",
+                        f"{where} has {one!r}, and {old!r} would be {new!r}",
+                        hint=bool(files) * "the file alone is written without the config: name it, not its folder",
                     )
 
 
+COMFY = "_quantization_metadata"
+"""The entry of a header in which ComfyUI says how layers are quantised (comfy/ops.py)."""
+
+
+def _texts(value: object) -> Iterator[str]:
+    """The keys and texts in a value of JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        yield from (key for key in value if isinstance(value, dict))
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
+
+
 def _names(one: str, name: str) -> bool:
-    """Whether a module of a config, or a pattern of compressed-tensors, is meant by the name of a tensor."""
-    if one.startswith("re:"):
-        return re.match(one[3:], name.rpartition(".")[0]) is not None
+    """Whether a module of a config, or a pattern of compressed-tensors or GPTQ, is meant by the name of a tensor."""
+    if one.startswith(PATTERNS):
+        with suppress(re.error):
+            return re.match(one.partition(":")[2], name.rpartition(".")[0]) is not None
     return f".{one}." in f".{name}."
+
+
+PATTERNS = ("re:", "-:", "+:")
 
 
 def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:

@@ -660,12 +660,34 @@ def test_a_key_of_another_program_stays(tmp_path: Path) -> None:
         assert paramtool.read(out).metadata.items() >= metadata.items()
 
 
+NAMING = (
+    ({"quantization": {"group_size": 64, "bits": 4, "w.l": {"group_size": 64, "bits": 8}}},),
+    ({}, ("hf_quant_config.json", {"quantization": {"quant_algo": "FP8", "exclude_modules": ["w.k"]}})),
+    ({"quantization_config": {"quant_method": "gptq", "dynamic": {"-:w\\.k": {}}}},),
+    ({"quantization_config": {"quant_method": "compressed-tensors", "ignore": ["re:w.*k"]}},),
+    ({}, ("quantize_config.json", {"bits": 4, "modules_in_block_to_quantize": [["w.l"]]})),
+)
+"""What config.json, and a file beside it, say of modules by name: MLX, ModelOpt, GPTQModel, compressed-tensors."""
+
+
 def test_a_config_that_names_modules(tmp_path: Path) -> None:
     """What is said of modules by name holds for them, or renaming is refused."""
+    fp8 = {"w.l.weight": torch.ones(2, 2), "w.k.weight": torch.ones(2, 2)}
+    for number, (said, *beside) in enumerate(NAMING):
+        folder = tmp_path / f"n{number}"
+        saved(folder, fp8, said)
+        for name, more in beside:
+            (folder / name).write_text(json.dumps(more))
+        refused(quick, "export", folder.name, "-o", "o", "--all-names", "--rename", "w.*=v.*", cwd=tmp_path, code=6,
+                says=("has '", "would be 'v."))  # fmt: skip
+        assert quick("export", folder.name, "-o", f"o{number}", "--all-names", cwd=tmp_path).code == 0
+    save_file(fp8, tmp_path / "c.safetensors", {"_quantization_metadata": '{"layers": {"w.l": {"format": "fp8"}}}'})
+    refused(quick, "export", "c.safetensors", "-o", "c2.safetensors", "--all-names", "--rename", "w.*=v.*",
+            cwd=tmp_path, code=6, says=("_quantization_metadata", "'w.l'"))  # fmt: skip
     config = {"quantization_config": {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}}
     saved(tmp_path / "m", {"model.up.weight": torch.ones(2, 2), "lm_head.weight": torch.ones(2, 2)}, config)
     refused(quick, "export", "m", "-o", "o", "--all-names", "--rename", "lm_head.*=head.*", cwd=tmp_path, code=6,
-            says=("modules_to_not_convert has 'lm_head'",))  # fmt: skip
+            says=("quantization_config has 'lm_head'",))  # fmt: skip
     assert quick("export", "m", "-o", "o", "--all-names", "--rename", "model.*=m.*", cwd=tmp_path).code == 0
 
 
@@ -681,6 +703,17 @@ def test_peft_finds_renamed_modules(tmp_path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "modules_to_save": ["qkv_proj"]}))
     refused(quick, "export", "m", "-o", "p", "--all-names", "--rename", "*.qkv_proj.*=*.query.*", cwd=tmp_path, code=5,
             says=("modules_to_save has 'qkv_proj'",))  # fmt: skip
+    plain = json.loads(path.read_text())
+    del plain["modules_to_save"]
+    (name, *_) = (name for name in paramtool.read(tmp_path / "m") if "qkv_proj" in name)
+    module = name.removeprefix("base_model.model.").partition(".lora")[0]
+    path.write_text(json.dumps({**plain, "target_modules": re.escape(module)}))
+    refused(quick, "export", "m", "-o", "p", "--all-names", "--rename", "*.attn.*=*.a.*", cwd=tmp_path, code=5,
+            says=("target_modules is", "other modules"))  # fmt: skip
+    assert quick("export", "m", "-o", "same", "--all-names", cwd=tmp_path).code == 0
+    path.write_text(json.dumps({**plain, "layers_pattern": "qkv_proj"}))
+    refused(quick, "export", "m", "-o", "p", "--all-names", "--rename", "*.qkv_proj.*=*.query.*", cwd=tmp_path, code=5,
+            says=("layers_pattern has 'qkv_proj'",))  # fmt: skip
 
 
 def test_codes_under_other_scales_are_other_weights(tmp_path: Path) -> None:
