@@ -199,23 +199,27 @@ REPLACED = {
 }
 """{a former keyword: what does the same}; its flag was called alike."""
 FLAGS = (
-    r"`paramtool [^`]*`|paramtool [a-z].*|"
+    r"`[a-z]+ (?:[^`]* )?-[^`]*`|`paramtool [^`]*`|paramtool [a-z].*|"
     r"""(?<![\w'/-])(?:--(no-)?|-(?=o\b))([a-z][a-z-]*)"""
     r"""(?:[ =]([A-Z][A-Za-z.=|,]*\b|'[^']*'|"[^"]*"|[\w/-]*[.][\w./-]+|[\w-]+(?=: )))?"""
 )
 
 
 def with_keywords(text: str) -> str:
-    """A text whose flags are keywords as in Python, but for those of commands to type.
+    """A text whose flags are keywords as in Python, but for those of commands to type, which are named in full.
 
     >>> with_keywords("--config PATH gives another, --skip-unsupported leaves it out: paramtool inspect a --tree")
     'config=PATH gives another, skip_unsupported leaves it out: paramtool inspect a --tree'
     >>> with_keywords("models--org--name: --no-verify does not go with `lock --headers`")
-    'models--org--name: verify=False does not go with `lock headers`'
+    'models--org--name: verify=False does not go with `paramtool lock --headers`'
     """
     import re
 
+    from paramtool import __all__
+
     def keyword(found: re.Match[str]) -> str:
+        if found[0][1:].partition(" ")[0] in __all__:
+            return f"`paramtool {found[0][1:]}"
         name, value = found[2], found[3] or ("False" if found[1] else "")
         return f"{KEYWORDS.get(name, name.replace('-', '_'))}{value and f'={value}'}" if name else found[0]
 

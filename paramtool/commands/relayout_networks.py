@@ -85,7 +85,7 @@ def _refuse_apart(checkpoint: Checkpoint) -> None:
 
         where = checkpoint.path
         lines = [f"{tower.at}: {words(tower)}" for tower in seen.towers]
-        kinds = " or ".join(dict.fromkeys(group.kind for group in seen.groups))
+        kinds = "` or `fuse --layout ".join(dict.fromkeys(group.kind for group in seen.groups))
         raise LayoutError(
             listed(f"{where}: nothing is fused in it; its attention, gated MLPs and experts are apart:", lines),
             hint=f"`fuse --layout {kinds}` joins them; --layout LAYOUT --at MODULE names another tensor",

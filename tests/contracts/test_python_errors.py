@@ -81,6 +81,8 @@ def test_an_error_of_a_function_has_no_flag(name: str, folder: Path) -> None:
     assert refused or not keywords, f"{name} refuses nothing"
     flags = {text for text in refused if "--" in TYPED.sub("", text) or re.search(r"(?<!\S)-o\b", TYPED.sub("", text))}
     assert not flags, "\n\n".join(sorted(flags))
+    unnamed = {text for text in refused if re.search(rf"`({'|'.join(FUNCTIONS)}) [^`]*`", text)}
+    assert not unnamed, "\n\n".join(sorted(unnamed))
 
 
 OTHER = {
@@ -113,6 +115,12 @@ def test_a_value_of_another_type_is_refused_by_its_keyword(name: str, folder: Pa
             assert isinstance(error.value, UsageError)
             checked += 1
     assert checked
+
+
+def test_a_command_to_type_keeps_its_flags(folder: Path) -> None:
+    """In quotes it is the whole line of a terminal; a flag alone is a keyword."""
+    with pytest.raises(ValueError, match="`paramtool inspect --tensors` lists what it has"):
+        paramtool.export("a.safetensors", "out.pt", names=["absent"])
 
 
 def test_the_same_error_has_flags_in_a_terminal(folder: Path) -> None:
