@@ -118,8 +118,9 @@ CHANGES_VALUES = {
 
 def check_moves(name: str) -> None:
     """UsageError for what changes values, so that going back would not give the same bytes, and for a format."""
-    suffix = f".{name.lower().lstrip('.')}"
-    if suffix in (".dcp", *table.WRITTEN, *table.NOT_WRITTEN) and name not in known.built_in():
+    suffix = f".{name.lower().lstrip('.').replace('llama.cpp', 'gguf')}"
+    is_name = name in known.built_in() or name.lower() in known.OF_MODELS
+    if suffix in (".dcp", *table.WRITTEN, *table.NOT_WRITTEN) and not is_name:
         hint = f"paramtool writes {', '.join(table.WRITTEN)}, by the suffix of -o"
         if suffix in table.WRITTEN:
             hint = f"-o NAME{suffix} writes one, with convert, dedup or export"

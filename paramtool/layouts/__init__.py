@@ -45,8 +45,10 @@ def find(name: str, others: Iterable[str] = ()) -> Layout:
     for declared, error in installed().broken:
         if declared in (name, name.split(".")[0]):
             raise error
-    models = {model: dialect for model, dialect in OF_MODELS.items() if dialect in others}
-    near = list(dict.fromkeys(models.get(one, one) for one in nearest(name.lower(), [*known, *others, *models]))) or [
+    taken = [*known, *others]
+    models = {model: names.split() for model, names in OF_MODELS.items() if {*names.split()} <= {*taken}}
+    meant = [name.lower()] if name.lower() in models else nearest(name.lower(), [*taken, *models])
+    near = list(dict.fromkeys(n for one in meant for n in models.get(one, [one]))) or [
         n for n in known if n.startswith(name.split(".")[0])
     ]
     hint = f"did you mean {', '.join(near)}?" if near else "`paramtool layouts` lists them"
@@ -55,8 +57,14 @@ def find(name: str, others: Iterable[str] = ()) -> Layout:
     raise UsageError(f"there is no layout {name!r}", hint="; ".join([*installed().warnings, hint]))
 
 
-OF_MODELS = {"llama": "meta", **dict.fromkeys(("hf", "huggingface", "transformers"), "transformers-4")}
-"""{name of a model or of a library: the dialect of its makers' files}"""
+OF_MODELS = {
+    "llama": "meta",
+    **dict.fromkeys(("hf", "huggingface", "transformers", "qwen"), "transformers-4 transformers-5"),
+    **dict.fromkeys(("mcore", "megatron-core", "megatron-lm", "nemo"), "megatron"),
+    **dict.fromkeys(("tensorflow", "tf"), "keras tf1.basic"),
+    **dict.fromkeys(("jax", "flax"), "flax.linen flax.nnx haiku equinox"),
+}
+"""{name of a model or of a library: the dialects of its makers' files, or the layouts of its networks}"""
 
 
 def family(name: str) -> list[Layout]:
