@@ -198,6 +198,8 @@ REPLACED = {
     "max_bytes": "--max-inflated SIZE limits what all tensors may grow to",
 }
 """{a former keyword: what does the same}; its flag was called alike."""
+PROGRAMS = ("`paramtool ", "`ulimit ")
+"""How a line to type begins that names its program; the others are commands of paramtool."""
 FLAGS = (
     r"`[a-z]+ (?:[^`]* )?-[^`]*`|`paramtool [^`]*`|paramtool [a-z].*|"
     r"""(?<![\w'/-])(?:--(no-)?|-(?=o\b))([a-z][a-z-]*)"""
@@ -215,10 +217,8 @@ def with_keywords(text: str) -> str:
     """
     import re
 
-    from paramtool import __all__
-
     def keyword(found: re.Match[str]) -> str:
-        if found[0][1:].partition(" ")[0] in __all__:
+        if found[0][0] == "`" and not found[0].startswith(PROGRAMS):
             return f"`paramtool {found[0][1:]}"
         name, value = found[2], found[3] or ("False" if found[1] else "")
         return f"{KEYWORDS.get(name, name.replace('-', '_'))}{value and f'={value}'}" if name else found[0]
