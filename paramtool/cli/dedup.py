@@ -77,8 +77,7 @@ def command(ckpts: tuple[str, ...], output: str | None, *, each: bool, **flags: 
 def _rows(found: Deduped) -> Rows:
     yield head(found, "dedup")
     stored = f"{plural(found.plan.order, 'name')} on {plural(found.plan.targets, 'stored tensor')}"
-    sizes, is_smaller = _gained(found)
-    yield "size", sizes
+    yield "size", _gained(found)
     yield from physical(found, found.nbytes_after)
     yield "names", stored, *checked(found)
     yield from shared(found)
@@ -109,24 +108,26 @@ def _rows(found: Deduped) -> Rows:
         prefix = model.prefix if model else ""
         inside = [name.removeprefix(prefix) for name in found.plan.order if name.startswith(prefix)]
         yield load_it(found.output, inside, model.name if model else "", is_plain=not found.plan.aliases)
-    if is_smaller or found.plan.aliases or found.changed or current.verbose:
+    if found.unused_nbytes or found.plan.derived or found.plan.aliases or found.changed or current.verbose:
         yield NEXT, verify_line(found, _flag(found))
 
 
 NOTHING = "nothing gained"
 
 
-def _gained(found: Deduped) -> tuple[str, bool]:
-    """The sizes before and after with what makes the difference, and whether it is what is stored once or left out."""
-    before, after, groups = found.nbytes_before, found.nbytes_after, [*found.graph.groups()]
+def _gained(found: Deduped) -> str:
+    """The sizes before and after with what makes the difference."""
+    before, after = found.nbytes_before, found.nbytes_after
     sizes = f"{size(before)} -> {size(after)}"
-    is_shared = any(member.evidence == "content" for _, members in groups for member in members)
+    if found.section:
+        return f"{sizes}, section {found.section} alone"
+    is_shared = "content" in (one.evidence for one in found.graph.names.values())
     if is_shared or found.unused_nbytes or found.plan.derived:
-        change = 100 * (after - before) / max(before, 1)
-        return f"{sizes} ({change:+.{0 if abs(change) < 99 else 1}f}%)", True
-    what = "what names share was stored once already" if groups else "no two names share memory"
+        change = 100 * (after - before) / before
+        return f"{sizes} ({change:+.{0 if abs(change) < 99 else 1}f}%)"
+    what = "what names share was stored once already" if found.plan.aliases else "no two names share memory"
     what = "equal bytes stay, each under its name" if found.repeated_nbytes else what
-    return f"{sizes}, {NOTHING if 20 * after > 19 * before else 'the container alone'}: {what}", False
+    return f"{sizes}, {NOTHING if 20 * after > 19 * before else 'the container alone'}: {what}"
 
 
 def _flag(found: Deduped) -> str:

@@ -287,7 +287,7 @@ def rows(found: Inspection, *, tensors: bool, is_tree: bool, depth: int | None) 
         checkpoint.format,
         size(checkpoint.nbytes),
         f"{plural(checkpoint.entries, 'tensor')}, {found.distinct} distinct",
-        f"{_count(parameters)} parameter{'' if parameters == 1 else 's'}",
+        _count(parameters, "parameter"),
         ", ".join(f"{number} {dtype}" if len(dtypes) > 1 else dtype for dtype, number in dtypes.items()),
     ]
     yield "file", found.path, FACTS.join(filter(None, facts))
@@ -300,11 +300,12 @@ def rows(found: Inspection, *, tensors: bool, is_tree: bool, depth: int | None) 
         yield "cast", plural(cast, "tensor"), before, "as its record says; verify compares the numbers"
     yield "only", found.section, "this section alone, its prefix stripped from every name"
     yield from _companions(found)
-    views, held = checkpoint.views(), Ordered(checkpoint.entries if checkpoint.sections else ())
+    graph, held = found.graph, Ordered(checkpoint.entries if checkpoint.sections else ())
     for section in checkpoint.sections:
         names = list(held.under(section.prefix))
-        nbytes = sum(view.nbytes for view in {views[name] for name in names if name in views})
-        yield "section", section.name, f"{plural(names, 'tensor')}, {section.role}", size(nbytes)
+        owners = {graph.names[name].owner for name in graph.names.keys() & names}
+        nbytes = size(sum(graph.owners[owner].nbytes for owner in owners))
+        yield "section", section.name, f"{plural(names, 'tensor')}, {section.role}", nbytes
     # How the parameters of quantised weights are counted.
     weights = found.quantised
     if known := sum(map(bool, weights.values())):
@@ -366,9 +367,9 @@ def rows(found: Inspection, *, tensors: bool, is_tree: bool, depth: int | None) 
     yield from _next(found, tensors)
 
 
-def _count(number: int) -> str:
-    """A count with three digits: 124 M."""
-    return size(number).removesuffix("B").rstrip()
+def _count(number: int, what: str) -> str:
+    """A count with three digits: 124 M parameters."""
+    return f"{size(number).removesuffix('B').rstrip()} {what}{'' if number == 1 else 's'}"
 
 
 def _companions(found: Inspection) -> Rows:
@@ -472,7 +473,7 @@ def _tree(found: Inspection, depth: int | None) -> Rows:
             "module",
             label,
             plural(node.tensors, "tensor"),
-            f"{_count(node.parameters)} param{'' if node.parameters == 1 else 's'}",
+            _count(node.parameters, "param"),
             size(node.nbytes),
             f"shared: {shared}" if is_lowest else "",
         )

@@ -10,7 +10,7 @@ import click
 from paramtool.cli import _render
 from paramtool.cli._options import Row, command_line
 from paramtool.cli._paths import FILE
-from paramtool.cli._render import Rows, Texts, once
+from paramtool.cli._render import Rows, once
 from paramtool.commands import verify as verify_command
 from paramtool.errors import plural
 
@@ -68,5 +68,5 @@ def _rows(found: verify_command.Verified) -> Rows:
         (found.dequantised, "calculated from codes and scales, as the record says"),
         (found.remade, f"equal to what converting {found.against} again gives"),
     )
-    said: list[Texts] = [(f"{plural(number, 'name')} of {found.output}", how) for number, how in counts if number]
+    said = ((f"{plural(number, 'name')} of {found.output}", how) for number, how in counts if number)
     yield from once("verified", [*said, (f"compared: {', '.join(found.compared)}",)])

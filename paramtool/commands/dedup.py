@@ -245,7 +245,6 @@ def _prepared(
     check(plan, plan.order, joined.checkpoint.storages)
     fitted = where.writer.fit(plan, joined.checkpoint, keeping(options))
     outputs = laid_out(fitted.plan, where, options.align)
-    sizes = whole.files if joined.checkpoint is whole else joined.checkpoint.storages.values()
     report = Deduped(
         input=os.fspath(path) if where.is_alone else found.path,
         output=where.shown(outputs),
@@ -255,7 +254,7 @@ def _prepared(
         format=where.writer.name,
         files=where.files(outputs),
         content=joined.content,
-        nbytes_before=sum(one.nbytes for one in sizes),
+        nbytes_before=whole.nbytes,
         nbytes_after=sum(out.nbytes for out in outputs),
         unused_nbytes=_unused_nbytes(joined),
         repeated_nbytes=joined.repeated_nbytes,

@@ -70,7 +70,7 @@ class FamilyMember:
     names: int
     """How many names it has."""
     nbytes_before: int
-    """Its files, or what the storages of its one section hold."""
+    """The size of its files, in bytes, whatever is written of them."""
     nbytes_after: int
     """All files of its folder, as if it were alone."""
     shared_by_all: int
@@ -199,7 +199,7 @@ def _report(work: ManyWork, target: str, options: DedupOptions, lost: Sequence[t
             )
             for shard in work.shards
         ),
-        nbytes_before=sum(_nbytes_before(one) for one in work.inputs),
+        nbytes_before=sum(one.whole.nbytes for one in work.inputs),
         nbytes_after=work.nbytes,
         renamed_nbytes=work.renamed_nbytes,
         share_renamed=options.share_renamed,
@@ -319,12 +319,6 @@ def _check_distinct(inputs: Sequence[Input]) -> None:
 # --- the report ------------------------------------------------------------------------------------------------
 
 
-def _nbytes_before(one: Input) -> int:
-    """The files of an input, or what the storages of its one section hold."""
-    sizes = one.whole.files if one.taken is one.whole else one.taken.storages.values()
-    return sum(file.nbytes for file in sizes)
-
-
 def _member(work: ManyWork, number: int, target: str, options: DedupOptions, *, lost: tuple[str, ...]) -> FamilyMember:
     one, plan = work.inputs[number], work.plans[number]
     count = len(work.inputs)
@@ -339,7 +333,7 @@ def _member(work: ManyWork, number: int, target: str, options: DedupOptions, *, 
         input=one.path,
         folder=os.path.join(target, one.folder),
         names=len(plan.order),
-        nbytes_before=_nbytes_before(one),
+        nbytes_before=one.whole.nbytes,
         nbytes_after=sum(outputs.values()),
         shared_by_all=everywhere,
         shared_by_some=sum(part.nbytes for part in users) - everywhere - own,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,19 @@ def test_a_tie_that_is_stored_twice_is_named(tmp_path: Path) -> None:
     torch.save({"module.a": w, "module.b": w}, tmp_path / "m.pt")
     ran = quick("export", "m.pt", "--prefix", "module.", cwd=tmp_path)
     assert "left out  which names are one tensor: a = b; 360 B more are stored" in ran.out
+    torch.save({"model": {"a": w, "b": w, "turned": w.T}}, tmp_path / "m.pt")
+    ran = quick("export", "m.pt", "--only", "model", "-o", "n.safetensors", cwd=tmp_path)
+    assert "left out  which names are one tensor: a = b = turned; 720 B more are stored" in ran.out
+    assert "section  model  3 tensors, model  360 B" in quick("inspect", "m.pt", cwd=tmp_path).out
+
+
+def test_the_size_before_is_that_of_the_files(tmp_path: Path) -> None:
+    """Whatever is written of them, and whatever ties are given."""
+    torch.save({"model": {"a": torch.randn(9)}, "ema": {"a": torch.randn(900)}}, tmp_path / "m.pt")
+    for flags in ((), ("--only", "model"), ("--only", "model", "--ties", "b=a")):
+        ran = quick("dedup", "m.pt", "--json", "--dry-run", *flags, cwd=tmp_path)
+        assert ran.code == 0, ran
+        assert json.loads(ran.out)["nbytes_before"] == (tmp_path / "m.pt").stat().st_size, flags
 
 
 def test_a_dry_run_where_the_output_exists(model: Path) -> None:

@@ -111,7 +111,9 @@ OF_RANKS = ("_optim_states.pt", "zero/optimizer_state.pt")
 def stored_again(plan: Plan, why: str) -> Iterator[str]:
     """Names that are one tensor in the source and one each in the output, for people."""
     copied = (one for one in plan.targets if len(one.copies) == 1 and one.copies[0].is_plain and one.nbytes)
-    same = [group for group in grouped((one.copies[0].terms, one) for one in copied).values() if len(group) > 1]
+    read = ((one.copies[0].source, one) for one in copied)
+    windows = (((view.storage, view.byte_start, view.byte_stop, view.nbytes), one) for view, one in read)
+    same = [group for group in grouped(windows).values() if len(group) > 1]
     if same:
         more = size(sum(one.nbytes for group in same for one in group[1:]))
         names = leading([" = ".join(one.name for one in group) for group in same], between="; ")

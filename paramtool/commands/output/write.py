@@ -85,7 +85,7 @@ class WholeReport(CheckpointReport):
     plan: Plan
     """What the output holds, and where it is copied from."""
     nbytes_before: int
-    """The files of the input, or what the storages of the one section hold."""
+    """The size of the input's files, in bytes, whatever is written of them."""
     nbytes_after: int
     """The size of the output, in bytes."""
     changed: tuple[str, ...] = ()
