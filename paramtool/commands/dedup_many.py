@@ -151,7 +151,9 @@ def dedup_family(
     if len(paths) < 2:
         raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")
     if not target:
-        raise UsageError("several checkpoints need a folder as their output", hint="-o DIR")
+        last = os.fspath(paths[-1])  # which may be the output, without its flag
+        folder = "DIR" if os.path.exists(last) else last
+        raise UsageError("several checkpoints need a folder as their output", hint=f"-o {folder}")
     check_name(target, True)
     if not options.equal:
         raise UsageError("without comparing bytes (--no-equal) checkpoints have nothing in common")

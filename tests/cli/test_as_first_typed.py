@@ -84,6 +84,13 @@ def test_a_tie_that_is_stored_twice_is_named(tmp_path: Path) -> None:
     assert "section  model  3 tensors, model  360 B" in quick("inspect", "m.pt", cwd=tmp_path).out
 
 
+def test_an_output_that_is_typed_as_an_input_is_led_to_its_flag(model: Path) -> None:
+    ran = quick("dedup", "m.pt", "out.safetensors", cwd=model)
+    assert ran.code == 2 and "hint: -o out.safetensors\n" in ran.err, ran
+    ran = quick("dedup", "m.pt", "m.pt", cwd=model)
+    assert ran.code == 2 and "hint: -o DIR\n" in ran.err, ran
+
+
 def test_the_size_before_is_that_of_the_files(tmp_path: Path) -> None:
     """Whatever is written of them, and whatever ties are given."""
     torch.save({"model": {"a": torch.randn(9)}, "ema": {"a": torch.randn(900)}}, tmp_path / "m.pt")
