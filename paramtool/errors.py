@@ -331,7 +331,7 @@ def refuse_other(name: str, annotation: str, value: object) -> None:
         in_list = f"{name}=[{value!r:.200}]" if "a list" in words and is_one else ""
         raise UsageError(f"{name} is {value!r:.200}; expected {words}", hint=in_list)
     if fits[0] in items and isinstance(value, Collection):
-        for item in (*value, *(value.values() if isinstance(value, Mapping) else ())):
+        for item in (*value, *(value.values() if fits[0] == "Mapping" and isinstance(value, Mapping) else ())):
             refuse_other(f"an item of {name}", items[fits[0]].partition(", ")[0], item)
 
 
