@@ -42,6 +42,7 @@ DANGEROUS_MODULES = frozenset(
     itertools functools _functools       # their objects call functions when others iterate over them
     cmd trace profile site jsonpickle
     torch.hub torch.utils.cpp_extension torch.utils.model_zoo torch.utils.bottleneck torch.utils.collect_env
+    torch.utils.data.datapipes           # objects that unpickle what they are given
     torch.distributed.rpc torch.distributed.run torch.distributed.launch torch.distributed.elastic
     numpy.f2py numpy.testing numpy.distutils
 """)
@@ -58,6 +59,8 @@ DANGEROUS_NAMES = frozenset(
         "_io": "open open_code FileIO",
         "types": "FunctionType CodeType LambdaType ModuleType MethodType",
         "operator": "attrgetter methodcaller",
+        "abc": "ABCMeta",
+        "enum": "EnumMeta EnumType",
         "code": "InteractiveInterpreter InteractiveConsole interact compile_command",
         "torch": "load jit.load hub.load",
         "numpy": "load loads fromfile memmap",

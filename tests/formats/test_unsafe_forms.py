@@ -12,6 +12,7 @@ import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import keras
@@ -389,3 +390,50 @@ def test_limits_of_json_hide_no_code(beside: str, tmp_path: Path) -> None:
     assert ran.code == 4 and "marshal.loads" in ran.err, ran
     (tmp_path / "config.json").write_text(f'{{"more": {beside}}}')
     assert quick("inspect", "config.json", cwd=tmp_path).code == 3
+
+
+def _text(text: str) -> bytes:
+    return b"X" + len(text).to_bytes(4, "little") + text.encode()
+
+
+FIRED = {
+    "a class whose method is a class": lambda mark: (
+        b"\x80\x02cbuiltins\ntype\n(" + _text("X") + b"(cbuiltins\nstr\nt}" + _text("__setstate__")
+        + b"clogging\nFileHandler\nst\x81)\x81" + _text(mark) + b"b."
+    ),
+    "of another kind of class": lambda mark: (
+        b"\x80\x02cabc\nABCMeta\n(" + _text("X") + b"(cbuiltins\nstr\nt}" + _text("__hash__")
+        + b"clogging\nFileHandler\ns"
+        + _text("__setstate__") + b"clogging\nFileHandler\nst\x81)\x81" + _text(mark) + b"b."
+    ),
+    "an object of torch that unpickles": lambda mark: (
+        b"\x80\x03ctorch.utils.data.datapipes.datapipe\n_IterDataPipeSerializationWrapper\n)\x81("
+        + b"B" + len(inner := pickle.dumps(_Makes(mark))).to_bytes(4, "little") + inner + b"\x89tb."
+    ),
+}  # fmt: skip
+"""{what: a pickle that makes a file without a call of a dangerous name}"""
+
+
+class _Makes:
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.mark,)
+
+
+@pytest.mark.parametrize("what", FIRED)
+def test_objects_that_call_when_they_are_built(what: str, tmp_path: Path) -> None:
+    """Python runs it; torch's archive and a plain pickle of it are unsafe, alone and in a folder."""
+    mark = tmp_path / "mark"
+    data = FIRED[what](str(mark))
+    with contextlib.suppress(Exception):
+        pickle.loads(data)
+    assert mark.exists()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.pkl").write_bytes(data)
+    with zipfile.ZipFile(tmp_path / "in" / "pytorch_model.bin", "w") as archive:
+        archive.writestr("archive/data.pkl", data)
+        archive.writestr("archive/version", "3")
+    for name in ("in/a.pkl", "in/pytorch_model.bin", "in"):
+        assert quick("check", name, cwd=tmp_path).code == 4, name

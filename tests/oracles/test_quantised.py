@@ -391,7 +391,7 @@ def test_peft_runs_what_was_moved(way: str, form: str, tmp_path: Path) -> None:
 
     old, new = (adapted(FUSED), adapted(APART)) if way == "unfuse" else (with_one_a(adapted(APART)), adapted(FUSED))
     source = saved(tmp_path / "m.safetensors", adapter(old) if form == "adapter" else old.state_dict())
-    getattr(paramtool, way)(source, tmp_path / "o.safetensors", layout="qkv", spec=SPEC if way == "unfuse" else None)
+    getattr(paramtool, way)(source, tmp_path / "o.safetensors", layout="qkv", spec=SPEC if way == "unfuse" else "")
     moved = load_file(tmp_path / "o.safetensors")
     if form == "memory":
         new.load_state_dict(moved)

@@ -351,10 +351,17 @@ class Machine:
         if path in INERT:
             made = self.inert(path, args)
         else:
-            self.use(path, False, "")
-            for one in (*args, *kwargs.values()):  # an iterator, or a partial call, calls a function when it is used
+            self.use(path, path == "builtins.type", "")  # a class whose methods are what the pickle names
+            waiting: list[object] = [*args, *kwargs.values()]
+            seen: set[int] = set()
+            while waiting:  # an iterator, or a partial call, calls a function when it is used; a new class its methods
+                one = waiting.pop()
                 if type(one) is Global and one.path not in INERT and one.path not in self.known:
                     self.use(one.path, True, "(...)")
+                elif type(one) in (list, tuple, dict) and id(one) not in seen:
+                    seen.add(id(one))
+                    self.spend(len(one))  # type: ignore[arg-type]  # sized by its type
+                    waiting += (*one, *one.values()) if isinstance(one, dict) else one  # type: ignore[arg-type]
             made = Instance(path, args, False)
         made.kwargs = kwargs
         return made
