@@ -198,7 +198,7 @@ REPLACED = {
     "max_bytes": "--max-inflated SIZE limits what all tensors may grow to",
 }
 """{a former keyword: what does the same}; its flag was called alike."""
-PROGRAMS = ("`paramtool ", "`ulimit ")
+PROGRAMS = ("`paramtool ", "`python ", "`ulimit ")
 """How a line to type begins that names its program; the others are commands of paramtool."""
 FLAGS = (
     r"`[a-z]+ (?:[^`]* )?-[^`]*`|`paramtool [^`]*`|paramtool [a-z].*|"
