@@ -224,7 +224,7 @@ def _entry(key: str, text: str, names: set[str]) -> dict[str, Fact]:
     try:
         value = json.loads(text)
         found = dict(_leaves(value, ""))
-        said = set(_strings(value))
+        said = set(strings_in(value))
     except (ValueError, RecursionError):
         value, found, said = text, {"": text}, set()
     is_of_module = key in names or key.rpartition(".")[0] in names - {""}
@@ -252,12 +252,12 @@ def _leaves(value: Any, at: str) -> Iterator[tuple[str, str]]:
         yield at, json.dumps(value, sort_keys=True)
 
 
-def _strings(value: Any) -> Iterator[str]:
+def strings_in(value: Any) -> Iterator[str]:
     """The keys and the strings inside a container of JSON."""
     for one in [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ():
         if isinstance(one, str):
             yield one
-        yield from _strings(one)
+        yield from strings_in(one)
 
 
 def known(checkpoint: Checkpoint) -> dict[str, Facts]:

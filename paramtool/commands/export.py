@@ -286,16 +286,19 @@ def _refuse_named(files: Mapping[str, str], metadata: Mapping[str, str], names: 
     """
     if all(old == new for old, new in names.items()):
         return
+    from paramtool.commands._value_facts import strings_in
+
     said: list[tuple[str, Any]] = []
     if NAME in files:
         config = hf_config.whole(files[NAME])
         said += ((f"{files[NAME]}: {key}", config[key]) for key in sorted(quantised.IN_CONFIG & config.keys()))
     for name in (hf_config.QUANTISATION, *hf_config.ALONE):
-        said += ((f"{files[name]}:", hf_config.whole(files[name])) for name in [name] if name in files)
+        if name in files:
+            said.append((f"{files[name]}:", hf_config.whole(files[name])))
     with suppress(LookupError, ValueError, RecursionError):
         said.append((f"{COMFY} of the header", json.loads(metadata[COMFY])))
     for where, value in said:
-        for one in _texts(value):
+        for one in strings_in(value):
             for old, new in names.items():
                 if _names(one, old) != _names(one, new):
                     raise PlanError(
@@ -306,16 +309,6 @@ def _refuse_named(files: Mapping[str, str], metadata: Mapping[str, str], names: 
 
 COMFY = "_quantization_metadata"
 """The entry of a header in which ComfyUI says how layers are quantised (comfy/ops.py)."""
-
-
-def _texts(value: object) -> Iterator[str]:
-    """The keys and texts in a value of JSON."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (dict, list)):
-        yield from (key for key in value if isinstance(value, dict))
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
 
 
 def _names(one: str, name: str) -> bool:
