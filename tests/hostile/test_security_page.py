@@ -156,6 +156,8 @@ An allowed class is not | sentences:test_an_allowed_class_is_not_necessarily_wri
 Before a file is refused | pickles:test_what_it_would_call_is_listed
 Where the machine cannot | unread:test_no_prelude_hides_a_call unread:test_bytes_that_torch_loads_are_followed
 Nor is it followed | unread:test_what_is_called_by_those_who_use_it_behind_what_no_machine_follows
+Functions anywhere in what | forms:test_objects_that_call_when_they_are_built
+Objects of torch's data pipes | forms:test_objects_that_call_when_they_are_built
 Lines of text can | unread:test_words_are_no_pickle pickles:test_text_is_no_pickle
 A pickle that begins | pickles:test_any_pickle_that_calls_is_found_in_any_protocol
 Of any other data | unread:test_every_pickle_that_ends_too_soon
